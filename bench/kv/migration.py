@@ -25,7 +25,7 @@ from bench.figure import Figure, Ratio, program
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from support.kv.cluster import MAIN, Cluster, ReplyError, Wire, cluster
+from support.kv.cluster import MAIN, Cluster, ReplyError, RespConnection, cluster
 
 from verbena import transport
 from verbena.cli import text
@@ -95,7 +95,7 @@ def _copy(place: Path, wire: str, nbytes: int, certificates: tuple[str, str, str
     with cluster(place, 2, assign=False, keep=False, options=options) as made:
         made[0].raw("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         made.until(lambda: b"cluster_state:ok" in made[1].raw("CLUSTER", "INFO"))
-        with Wire("127.0.0.1", made[0].port) as client:
+        with RespConnection("127.0.0.1", made[0].port) as client:
             body = bytes(VALUE)
             for number in range(nbytes // VALUE):
                 client.run("SET", f"key:{number}", body)
@@ -215,7 +215,7 @@ class _Load:
         self._ended = time.monotonic()
 
     def _run(self) -> None:
-        wires = [Wire("127.0.0.1", node.port) for node in self._made.nodes]
+        wires = [RespConnection("127.0.0.1", node.port) for node in self._made.nodes]
         number = 0
         while not self._stop.is_set():
             due = self._began + self._done / WRITES_PER_S

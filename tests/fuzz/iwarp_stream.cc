@@ -160,9 +160,10 @@ class End {
       peer_markers_.insert({&all, 1}, marked.data());
     }
     for (size_t at = 0; at < marked.size() && !memory_.is_over; at += step) {
-      const bool goes_on = stream_.take_marked({marked.data() + at, std::min(step, marked.size() - at)});
-      REQUIRE(goes_on != (stream_.fault() || stream_.was_terminated()));
-      memory_.is_over = !goes_on;
+      const bool continues_run =
+          stream_.take_marked({marked.data() + at, std::min(step, marked.size() - at)});
+      REQUIRE(continues_run != (stream_.fault() || stream_.was_terminated()));
+      memory_.is_over = !continues_run;
     }
   }
 
@@ -172,9 +173,9 @@ class End {
       const size_t taken = iwarp_host::deliver(stream_, std::span(bytes).subspan(at), step);
       REQUIRE(taken > 0);
       at += taken;
-      const bool goes_on = stream_.work();
-      REQUIRE(goes_on != (stream_.fault() || stream_.was_terminated()));
-      memory_.is_over = !goes_on;
+      const bool continues_run = stream_.work();
+      REQUIRE(continues_run != (stream_.fault() || stream_.was_terminated()));
+      memory_.is_over = !continues_run;
     }
   }
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.kv.cluster import MAIN, Wire, cluster
+from support.kv.cluster import MAIN, RespConnection, cluster
 
 ADDRESS = "10.0.2.15"
 # Nodes of one machine share memory, and would do so here: these do without.
@@ -41,7 +41,7 @@ def test_slots_move_by_the_device(tmp_path: Path) -> None:
     command, options = (sys.executable, "-c", WITHOUT_SHM), (*OPTIONS, "--session-secret-file", str(secret))
     with cluster(tmp_path, 2, command=command, options=options, host=ADDRESS, assign=False) as made:
         assert made[0].raw("CLUSTER", "ADDSLOTSRANGE", 0, 16383) == b"OK"
-        with Wire(ADDRESS, made[0].port) as wire:
+        with RespConnection(ADDRESS, made[0].port) as wire:
             for number in range(60):
                 wire.run("SET", f"key:{number}", b"%05d" % number * 2000)
             wire.run("SADD", "set", *range(1000))
@@ -55,7 +55,7 @@ def test_slots_move_by_the_device(tmp_path: Path) -> None:
         assert told == (True, "ibv", 0), "\n".join([done.stdout, done.stderr, *logs])
         assert report["bytes_transferred"] > 600_000
         assert sent_by_rxe0() - before > 600_000 // 4096
-        with Wire(ADDRESS, made[1].port) as wire:
+        with RespConnection(ADDRESS, made[1].port) as wire:
             assert [wire.run("GET", f"key:{n}") for n in range(60)] == [b"%05d" % n * 2000 for n in range(60)]
             assert wire.run("SCARD", "set") == 1000
 

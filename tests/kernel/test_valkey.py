@@ -14,7 +14,7 @@ import pytest
 from kv.test_valkey_rdma import (  # noqa: F401
     test_a_library_works_over_rdma,
     test_an_immediate_beyond_the_window_closes_the_connection,
-    test_clients_that_leave_are_forgotten,
+    test_closed_clients_free_their_resources,
     test_nonsense_closes_the_connection,
 )
 

@@ -221,14 +221,14 @@ def _copied(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    if not isinstance(value, bytes) and not (isinstance(value, Set) and value.drawn is not None):
-        assert value.held == duplicate(value).held  # counted piece by piece, or all at once
+    if not isinstance(value, bytes) and not (isinstance(value, Set) and value.sample_order is not None):
+        assert value.memory_bytes == duplicate(value).memory_bytes  # counted piece by piece, or all at once
     if isinstance(value, SortedSet):
         assert sorted((score, member) for member, score in value.scores.items()) == list(value.order)
         return ("zset", dict(value.scores))
     if isinstance(value, Set):
-        if value.drawn is not None:
-            assert value.drawn == sorted(value, key=lambda member: value[member] or 0)
+        if value.sample_order is not None:
+            assert value.sample_order == sorted(value, key=lambda member: value[member] or 0)
         return ("set", frozenset(value))
     if isinstance(value, List):
         return ("list", list(value))

@@ -114,7 +114,7 @@ async def test_asyncio(store: Store, library: str) -> None:
     await pool.disconnect()
 
 
-def test_changes_are_told_to_who_tracks(store: Store) -> None:
+def test_tracking_clients_get_invalidations(store: Store) -> None:
     """CLIENT TRACKING over sessions: the message comes with the next reply, or by itself."""
     redis = pytest.importorskip("redis")
     heard: list[Any] = []

@@ -219,7 +219,7 @@ def test_a_lost_manifest_is_made_again(small: Path) -> None:
     assert keys(small) == ALL
 
 
-def test_check_wants_a_directory_that_nobody_uses(
+def test_check_needs_a_directory_that_is_not_in_use(
     small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["kv", "check", str(tmp_path / "none")]) == 1

@@ -206,7 +206,7 @@ def test_memory_only_is_the_default() -> None:
     assert persistence.info()["aof_enabled"] == 0
 
 
-def test_clients_hear_that_the_store_is_loading(tmp_path: Path) -> None:
+def test_clients_get_loading_until_the_store_is_loaded(tmp_path: Path) -> None:
     """From the start until everything is loaded, clients get LOADING."""
     server = Server()
     persistence = Persistence(server, Settings(dir=str(tmp_path)))

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.kv.kv_store import running
-from support.kv.resp import ErrorReply, Wire
+from support.kv.resp import ErrorReply, RespConnection
 from support.ports import free_port
 
 KEYS = st.sampled_from(["a", "b", "c", "key with spaces", "n"])
@@ -129,12 +129,12 @@ def redis_server(folder: Path) -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Wire, Wire]]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RespConnection, RespConnection]]:
     with (
         redis_server(tmp_path_factory.mktemp("redis")) as port,
         running() as store,
-        Wire(store.port) as own,
-        Wire(port) as other,
+        RespConnection(store.port) as own,
+        RespConnection(port) as other,
     ):
         yield own, other
 
@@ -151,7 +151,9 @@ def plain(reply: Any) -> Any:
 
 @settings(max_examples=150)
 @given(program=st.lists(COMMANDS, min_size=1, max_size=30))
-def test_replies_are_those_of_redis(pair: tuple[Wire, Wire], program: list[tuple[str, ...]]):
+def test_replies_are_those_of_redis(
+    pair: tuple[RespConnection, RespConnection], program: list[tuple[str, ...]]
+):
     """Every reply, value or error, in the order of the commands."""
     ours, theirs = pair
     for words in (("RESET",), ("FLUSHALL",), *program, ("RESET",)):

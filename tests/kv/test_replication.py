@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.kv.replicas import Served, everything, in_step, served, until
-from support.kv.resp import Connection, Wire
+from support.kv.resp import Connection, RespConnection
 
 from verbena import transport
 from verbena.kv.replication.link import METHOD, VERSION
@@ -372,8 +372,8 @@ async def test_a_replica_of_another_version_is_refused_with_the_reason() -> None
         primary.run("SET", "k", "v")
         async with await transport.connect(f"127.0.0.1:{primary.sessions}") as session:
             for version in (0, VERSION + 1, None, "2"):
-                wish = {"version": version, "replid": "", "lsn": 0, "offset": 0, "databases": 16}
-                answer = json.loads(await session.call(METHOD, json.dumps(wish).encode()))
+                sync_request = {"version": version, "replid": "", "lsn": 0, "offset": 0, "databases": 16}
+                answer = json.loads(await session.call(METHOD, json.dumps(sync_request).encode()))
                 assert answer["version"] == VERSION
                 assert f"replicates with version {VERSION}, not {version}" in answer["error"]
         assert primary.info()["connected_slaves"] == "0"
@@ -412,13 +412,13 @@ def test_a_wrong_secret_is_refused(tmp_path: Path) -> None:
         assert primary.info()["connected_slaves"] == "0"
 
 
-def test_what_the_stream_changes_is_told_to_who_tracks_at_the_replica() -> None:
+def test_changes_in_the_log_invalidate_keys_tracked_at_the_replica() -> None:
     """For native commands, commands in Python, and a new base copy."""
     with served() as primary, served() as replica:
         fill(primary)
         replica.follow(primary)
         in_step(primary, replica)
-        with Wire(replica.port) as wire:
+        with RespConnection(replica.port) as wire:
             wire("HELLO", 3)
             wire("CLIENT", "TRACKING", "on")
             for read, change in (

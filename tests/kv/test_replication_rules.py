@@ -33,7 +33,7 @@ def is_polite(store: Served) -> bool:
     return any(os.sched_getscheduler(thread) == os.SCHED_BATCH for thread in threads)
 
 
-def test_a_replica_that_nobody_asks_lets_other_programs_go_first() -> None:
+def test_an_idle_replica_runs_under_batch_scheduling() -> None:
     """It runs under SCHED_BATCH after one second without commands of its own, while the log arrives; the
     first command ends it."""
     with served() as primary, served() as replica:
@@ -159,7 +159,9 @@ def somebody_waits(primary: Served) -> Iterator[None]:
         pytest.param((BY_MESSAGES,), False, True, id="messages"),
     ],
 )
-def test_the_log_takes_the_way_that_it_is_told(flags: tuple[str, ...], writes: bool, inlined: bool) -> None:
+def test_the_configuration_selects_messages_or_writes_for_the_log(
+    flags: tuple[str, ...], writes: bool, inlined: bool
+) -> None:
     """Short pieces are sent in messages, long ones by WRITE. Without inlining all are written, and without
     WRITE all are in messages: both ends count them."""
     with served(*flags) as primary, served() as replica:
@@ -345,7 +347,7 @@ def test_a_replica_says_since_when_its_link_is_down() -> None:
         assert "master_link_down_since_seconds" not in replica.info()
 
 
-def test_who_waits_at_a_server_that_becomes_a_replica_is_told_so() -> None:
+def test_blocked_clients_get_an_error_when_the_server_becomes_a_replica() -> None:
     """Elements that arrive in the log cannot be popped there, and WAIT would never end: waiting clients get
     an error."""
     with served() as primary, served() as replica:

@@ -137,7 +137,7 @@ def test_the_log_on_disk_and_in_memory_have_the_same_lsns(tmp_path: Path) -> Non
             assert contents(again) == contents(source), said
 
 
-def test_who_is_too_far_behind_is_told() -> None:
+def test_a_reader_too_far_behind_gets_an_error() -> None:
     """The backlog is bounded; a reader that is too far behind needs a base copy."""
     source = Server()
     source.engine.set_backlog_limits(keep_bytes=70_000, hold_bytes=70_000)

@@ -56,7 +56,7 @@ async def test_a_library_works_over_rdma(listener: RdmaListener, library: str) -
     await asyncio.to_thread(use)
 
 
-async def test_changes_are_told_over_rdma(listener: RdmaListener) -> None:
+async def test_invalidations_arrive_over_valkey_rdma(listener: RdmaListener) -> None:
     """CLIENT TRACKING: own changes after the reply, those of others without a request."""
 
     def use() -> None:
@@ -79,7 +79,7 @@ async def test_changes_are_told_over_rdma(listener: RdmaListener) -> None:
     await asyncio.to_thread(use)
 
 
-async def test_clients_that_leave_are_forgotten(listener: RdmaListener) -> None:
+async def test_closed_clients_leave_the_list(listener: RdmaListener) -> None:
     def come_and_go() -> None:
         for _ in range(5):
             peer = RdmaSocket(url(listener))

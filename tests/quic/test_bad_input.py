@@ -129,7 +129,7 @@ def test_handshakes_that_stop_half_way_are_given_up(opened, tls):
     ):
         flights = [first_flight(opened)[0] for _ in range(12)]
         with shout(waiting, flights):
-            counted(end, "turned_away", 4)
+            counted(end, "rejected_handshakes", 4)
             assert end.context.counts["half_open"] == 8
             link.wait_until(lambda: end.context.counts["connections"] == 0, "all were given up")
         assert end.context.counts["half_open"] == 0

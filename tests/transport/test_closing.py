@@ -39,7 +39,7 @@ def broken(started: threading.Event) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("how", [never, broken])
-async def test_whoever_waits_for_a_session_is_told(
+async def test_a_pending_connect_fails_when_the_node_closes(
     how: Callable[[threading.Event], Callable[..., Any]],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

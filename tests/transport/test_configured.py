@@ -127,7 +127,7 @@ def test_without_files_there_is_no_tls():
     assert configured.client_tls(Config()) is None
 
 
-def test_verification_is_off_only_if_that_is_said(authority):
+def test_verification_is_off_only_if_configured(authority):
     checked = configured.client_tls(config.loads(f"tls.ca = '{authority.ca}'"))
     blind = configured.client_tls(config.loads(f"tls.ca = '{authority.ca}'\ntls.verify = false"))
     assert checked is not None

@@ -36,7 +36,7 @@ async def test_an_address_without_a_known_scheme_is_refused(url: str) -> None:
         await verbena.dial(url)
 
 
-async def test_nobody_there_is_an_error_with_the_address() -> None:
+async def test_an_address_without_a_listener_is_named_in_the_error() -> None:
     """The same error as from connect() of the verbs."""
     with pytest.raises(errors.VerbenaError, match="connect"):
         await verbena.dial("iwarp://127.0.0.1:9", timeout_s=2)

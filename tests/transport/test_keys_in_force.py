@@ -127,7 +127,7 @@ def test_the_port_and_the_gid_reach_the_device() -> None:
             assert asked.pop() == ("ibv:rxe0", {"options": IbvOptions(port=2, gid_index=entry)})
 
 
-def test_a_gid_that_nobody_has_chosen_need_not_be_there(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_default_gid_is_replaced_by_the_best_one(caplog: pytest.LogCaptureFixture) -> None:
     """A new Soft-RoCE device has no entry 3: the best one is used instead, and this is logged once. If the
     GID was configured, the log states that the wire is not used, why, and what to set."""
     asked: list[int | None] = []

@@ -72,7 +72,7 @@ def test_buffers_come_from_the_node_that_is_named(wire):
         assert policy_at(region.remote.addr) == "default"
 
 
-def test_a_node_that_is_not_there_is_told_and_does_no_harm():
+def test_a_missing_numa_node_is_reported_and_ignored():
     """The problem is reported, and buffers come from any NUMA node."""
     absent = max(online_nodes(), default=0) + 1
     with Node(replace(SMALL, numa=str(absent))) as node:

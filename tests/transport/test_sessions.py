@@ -76,7 +76,7 @@ async def test_calls_run_side_by_side(session: Session) -> None:
     assert await waiting == b"at last"
 
 
-async def test_a_failing_handler_raises_at_the_caller(session: Session) -> None:
+async def test_an_error_of_a_handler_is_raised_by_call(session: Session) -> None:
     """The error contains the handler's message, and the session continues."""
     with pytest.raises(errors.RemoteError, match="ValueError: no such thing"):
         await session.call("fail")
@@ -185,7 +185,7 @@ async def test_a_thread_writes_and_reads_any_contiguous_memory(session: Session,
     await asyncio.to_thread(work)
 
 
-async def test_a_region_is_for_whom_and_what_it_was_exposed(session: Session, listener: Listener) -> None:
+async def test_a_region_is_limited_to_its_access_and_session(session: Session, listener: Listener) -> None:
     """Read-only, another session's, revoked, out of bounds: each is refused, and the session continues."""
     memory = bytearray(4096)
     read_only = listener.node.expose(memory)
@@ -362,7 +362,7 @@ async def test_a_wrong_certificate_gets_nothing(authority: Authority, stranger: 
         assert await session.call("echo", b"on") == b"on"
 
 
-async def test_strangers_are_not_let_in_by_oversight() -> None:
+async def test_a_listener_without_authentication_accepts_loopback_only() -> None:
     """Without a secret or certificates a listener accepts only loopback addresses."""
     for address in ("0.0.0.0:0", ":0", "[::]:0"):
         with pytest.raises(errors.DeniedError, match="other machines"):
@@ -390,7 +390,7 @@ async def test_too_long_a_message_is_refused(listener: Listener) -> None:
         assert await session.call("echo", b"on") == b"on"
 
 
-async def test_closing_tells_the_peer(listener: Listener) -> None:
+async def test_closing_ends_the_session_at_both_ends(listener: Listener) -> None:
     """Both ends of the session end; waiting calls get an error."""
     session = await verbena.connect(listener.address, secret=SECRET)
     (served,) = listener.sessions

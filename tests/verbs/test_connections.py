@@ -90,7 +90,7 @@ async def test_receives_posted_before_accepting_catch_the_first_message(sides):
     assert bytes(memoryview(inbox)) == b"at once!"
 
 
-async def test_a_rejected_caller_gets_the_reason(sides):
+async def test_a_rejected_connect_gets_the_private_data(sides):
     """reject() gives the caller a RejectedError with the private data; its queue pair can be used again."""
     client, server = sides
     async with server.context.listen("") as listener:
@@ -122,7 +122,7 @@ async def test_a_request_dropped_unanswered_counts_as_rejected(sides):
             await calling
 
 
-async def test_nobody_listening(sides):
+async def test_connecting_to_an_unused_name_fails_at_once(sides):
     """Connecting to a name nobody listens on raises AddressError, at once and not by time-out."""
     client, _ = sides
     with pytest.raises(errors.AddressError):
@@ -130,7 +130,7 @@ async def test_nobody_listening(sides):
     assert client.qp.state is not QpState.RTS
 
 
-async def test_a_listener_that_was_closed_is_nobody(sides):
+async def test_a_closed_listener_frees_its_address(sides):
     """After close() the address is free: connecting fails, and it can be listened on again."""
     client, server = sides
     address = unused_address(server.context)

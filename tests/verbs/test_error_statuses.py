@@ -72,7 +72,7 @@ def test_outside_the_region(pair, request_for, offset):
 
 
 @pytest.mark.parametrize("fault", ["key", "place", "right", "local right"])
-def test_a_bad_read_among_good_ones_that_nobody_asks_about(pair, fault):
+def test_a_failed_unsignalled_read_flushes_those_behind_it(pair, fault):
     """Those before it are done, it fails itself, and those behind it are flushed and move no byte."""
     source, into = pair.b.region(pattern(24)), pair.a.region(24)
     secret = pair.b.region(8, access=Access.LOCAL_WRITE | Access.REMOTE_WRITE)
@@ -194,7 +194,7 @@ def test_receiving_into_memory_that_may_not_be_written(pair):
     assert bytes(memoryview(inbox)) == bytes(8)
 
 
-def test_a_failed_completion_raises_with_words(pair):
+def test_a_failed_completion_raises_with_causes_and_remedy(pair):
     """raise_for_status raises the status with operation, causes and remedy; a success is silent."""
     good, bad = pair.b.region(8), pair.b.region(8)
     remote = bad.remote

@@ -66,8 +66,8 @@ def test_fail_gives_the_nth_request_its_status(faulted, nth):
     expected = [WcStatus.SUCCESS] * (nth - 1) + [WcStatus.REM_OP_ERR] + [WcStatus.WR_FLUSH_ERR] * (4 - nth)
     assert statuses(done) == expected
     # Plain iWARP completes a WRITE before it has landed.
-    landed = b"x" * (nth - 1) + bytes(5 - nth)
-    wait_until(lambda: bytes(memoryview(target)) == landed, "the bytes of those that succeeded")
+    received = b"x" * (nth - 1) + bytes(5 - nth)
+    wait_until(lambda: bytes(memoryview(target)) == received, "the bytes of those that succeeded")
     wait_until(lambda: a.qp.state is QpState.ERR, "ERR")
     assert plan.hits == 1
 
@@ -131,11 +131,11 @@ def test_a_duplicated_addition_adds_twice(faulted):
 
 
 @pytest.mark.parametrize("opcode", [Opcode.SEND, Opcode.WRITE, Opcode.READ], ids=lambda o: o.name)
-def test_a_corrupted_request_differs_in_one_bit_and_nobody_is_told(faulted, opcode):
+def test_a_corrupted_request_succeeds_with_one_wrong_bit(faulted, opcode):
     """What a checksum end to end must catch: success on both ends, one bit wrong, the source untouched."""
     a, b, plan = faulted("corrupt", opcode=opcode, nth=1)
     ours, theirs = a.region(64), b.region(64)
-    source, landed = (theirs, ours) if opcode is Opcode.READ else (ours, theirs)
+    source, received = (theirs, ours) if opcode is Opcode.READ else (ours, theirs)
     memoryview(source)[:] = pattern(64)
     b.expect(theirs)
     request = {
@@ -147,7 +147,7 @@ def test_a_corrupted_request_differs_in_one_bit_and_nobody_is_told(faulted, opco
     if opcode is Opcode.SEND:
         assert drain(b.recv_cq, 1)[0].ok
     assert bytes(memoryview(source)) == pattern(64)
-    difference = int.from_bytes(memoryview(landed), "little") ^ int.from_bytes(pattern(64), "little")
+    difference = int.from_bytes(memoryview(received), "little") ^ int.from_bytes(pattern(64), "little")
     assert difference.bit_count() == 1
     assert plan.hits == 1
 

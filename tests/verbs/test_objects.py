@@ -24,7 +24,7 @@ def test_an_available_provider_lists_its_devices(provider):
     assert {device.name for device in info.devices} <= {device.name for device in verbs.devices()}
 
 
-def test_an_absent_provider_says_why():
+def test_an_absent_provider_has_a_reason():
     """A provider that cannot be used here has a reason in words, and opening it raises that reason."""
     for info in verbs.providers():
         if not info.available:

@@ -153,7 +153,7 @@ def test_operations_on_one_queue_pair_take_effect_in_order(pair):
     assert (bytes(memoryview(back)), bytes(memoryview(target)[:1])) == (b"H", b"H")
 
 
-def test_reads_that_nobody_asks_about_are_done_when_the_last_is(pair):
+def test_unsignalled_reads_are_done_when_the_last_completes(pair):
     """Many READs of several regions and lengths in one batch: one completion, and every byte in its place."""
     sources = [pair.b.region(pattern(8192)), pair.b.region(bytes(reversed(pattern(8192))))]
     lengths = [1, 15, 16, 17, 128, 192, 193, 4096]
@@ -207,7 +207,7 @@ def test_least_access_is_enough(pair):
     assert all(c.ok for c in pair.a.do(*batch))
 
 
-def test_an_operation_the_wire_lacks_says_so(pair):
+def test_an_operation_that_the_wire_lacks_is_unsupported(pair):
     """Capabilities speak of atomics: what they grant works, what they deny raises UnsupportedError."""
     capabilities = pair.a.qp.capabilities
     assert capabilities.get("atomics")

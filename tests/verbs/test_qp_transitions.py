@@ -83,7 +83,7 @@ def walk(pair, state):
 
 
 @pytest.mark.parametrize(("start", "to"), [e for e in EDGES if e[1] in LEGAL[e[0]]], ids=lambda s: s.name)
-def test_a_legal_edge_is_walked(ends, start, to):
+def test_a_legal_transition_succeeds(ends, start, to):
     """With what it requires, each edge of the diagram leads to its state."""
     walk(ends, start)
     ends.a.qp.modify(to, **attributes_for(ends, start, to))
@@ -91,7 +91,7 @@ def test_a_legal_edge_is_walked(ends, start, to):
 
 
 @pytest.mark.parametrize(("start", "to"), [e for e in EDGES if e[1] not in LEGAL[e[0]]], ids=lambda s: s.name)
-def test_an_illegal_edge_is_refused_and_changes_nothing(ends, start, to):
+def test_an_illegal_transition_is_refused_and_changes_nothing(ends, start, to):
     """A skipped step or an edge that is not in the diagram raises bad_transition; the state stays."""
     walk(ends, start)
     with pytest.raises(errors.StateError) as refusal:
@@ -124,7 +124,7 @@ def test_an_unknown_attribute_is_refused(ends):
     assert ends.a.qp.state is RESET
 
 
-def test_attributes_remember_what_was_set(ends):
+def test_attributes_return_what_was_set(ends):
     """The attributes given on the way to RTS can be read back."""
     walk(ends, RTS)
     attributes = ends.a.qp.attributes

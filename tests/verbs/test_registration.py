@@ -155,7 +155,7 @@ def test_slices_stay_inside_the_region(context):
         mr.remote[50:101]
 
 
-def test_a_region_says_what_it_is(context):
+def test_a_region_reports_address_length_and_access(context):
     """Address, length, access and domain can be read; the remote description matches."""
     buffer = bytearray(4096)
     pd = context.alloc_pd()
@@ -186,7 +186,7 @@ def test_keys_cannot_be_guessed(context):
         assert 64 < ones < 192, f"bit {bit} is set in {ones} of 256 keys"
 
 
-def test_keys_die_with_the_region(pair):
+def test_keys_are_invalid_after_the_region_closes(pair):
     """After close() the rkey is refused and the memory is not touched any more."""
     buffer = bytearray(pattern(64))
     mr = pair.b.pd.register(buffer, access=Access.ALL)

@@ -29,7 +29,7 @@ ANY = [
 
 
 @pytest.mark.parametrize("request_for", ANY, ids=["send", "write", "read", "fetch_add"])
-def test_a_peer_that_is_gone(make_pair, request_for):
+def test_a_closed_peer_ends_requests_with_retry_exc_err(make_pair, request_for):
     """When the peer's queue pair is closed, the first request ends in RETRY_EXC_ERR, the rest is flushed."""
     pair = make_pair(attributes=IMPATIENT)
     if request_for is not read:
@@ -41,7 +41,7 @@ def test_a_peer_that_is_gone(make_pair, request_for):
     assert pair.a.qp.state is QpState.ERR
 
 
-def test_a_peer_that_goes_while_requests_wait(make_pair):
+def test_waiting_requests_fail_when_the_peer_closes(make_pair):
     """Requests that were already on their way when the peer closed complete in error too; none is lost."""
     pair = make_pair(attributes=IMPATIENT)
     needs(pair.a.context, "acknowledged")
@@ -52,13 +52,13 @@ def test_a_peer_that_goes_while_requests_wait(make_pair):
     assert statuses(done) == [WcStatus.RETRY_EXC_ERR] + [WcStatus.WR_FLUSH_ERR] * 4
 
 
-def test_a_peer_that_never_was(ends):
+def test_a_peer_that_never_connects_ends_requests_with_retry_exc_err(ends):
     """A queue pair connected to one that never connects back ends in RETRY_EXC_ERR."""
     ends.a.qp.connect_to(ends.b.qp.endpoint, **IMPATIENT)
     assert statuses(ends.a.do(send(ends.a.region(8)))) == [WcStatus.RETRY_EXC_ERR]
 
 
-def test_a_peer_without_a_receive_and_finite_retries(make_pair):
+def test_a_send_without_a_receive_ends_after_finite_rnr_retries(make_pair):
     """With finite rnr_retry a SEND without a receive ends in RNR_RETRY_EXC_ERR; the peer stays whole."""
     pair = make_pair(attributes=NOT_READY)
     needs(pair.a.context, "acknowledged")
@@ -95,7 +95,7 @@ def test_a_receive_posted_in_time_takes_the_message(ends):
     assert bytes(memoryview(inbox)) == pattern(8)
 
 
-def test_seven_retries_are_endless(make_pair):
+def test_rnr_retry_seven_waits_without_limit(make_pair):
     """rnr_retry=7 waits for the receive however often it is refused; what is behind it waits too."""
     pair = make_pair(attributes={"rnr_retry": 7, "min_rnr_timer": 1})
     needs(pair.a.context, "acknowledged")
@@ -112,7 +112,7 @@ def test_seven_retries_are_endless(make_pair):
 
 
 @pytest.mark.parametrize("size", [300_000, 3_000_001])
-def test_long_writes_behind_a_message_that_waits(make_pair, size):
+def test_long_writes_wait_behind_a_message_without_a_receive(make_pair, size):
     """They go when it goes, and short messages around them wait for nothing else."""
     pair = make_pair(attributes={"rnr_retry": 7, "min_rnr_timer": 1})
     needs(pair.a.context, "acknowledged")

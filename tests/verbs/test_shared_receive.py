@@ -35,7 +35,7 @@ def star(ends):
     return srq, cq, pd, hubs, spokes
 
 
-def test_receives_go_to_whoever_gets_a_message_first(star):
+def test_a_message_of_any_queue_pair_takes_the_oldest_shared_receive(star):
     """Each message, whoever's, takes the oldest receive; the completion names the queue pair."""
     srq, cq, pd, hubs, spokes = star
     inbox = pd.allocate(16 * 6)

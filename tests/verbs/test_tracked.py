@@ -120,7 +120,7 @@ async def test_the_event_loop_stays_free(pair):
     await asyncio.wait_for(receiving, DEADLINE_S)
 
 
-def test_blocking_operations_do_the_same(pair):
+def test_blocking_operations_have_the_same_results(pair):
     """qp.sync has the same operations without asyncio."""
     target, local = pair.b.region(pattern(64)), pair.a.region(64)
     pair.a.qp.sync.read(local, target.remote, timeout_s=DEADLINE_S)
@@ -166,7 +166,7 @@ def test_batches_move_many_pieces_in_one_call(pair):
     assert bytes(memoryview(target)[-16:]) == pattern(16 * count)[:16]
 
 
-def test_a_failed_batch_says_how_far_it_came(pair):
+def test_a_failed_batch_reports_how_many_operations_were_done(pair):
     """The error carries how many pieces were done before the one that failed."""
     needs(pair.a.context, "acknowledged")
     target, local = pair.b.region(64), pair.a.region(pattern(64))

@@ -45,7 +45,7 @@ class Owned {
 template <typename T>
 class Handle {
  public:
-  Handle(std::shared_ptr<T> object, const char* noun) : object_(std::move(object)), noun_(noun) {}
+  Handle(std::shared_ptr<T> object, const char* kind) : object_(std::move(object)), kind_(kind) {}
 
   T& use(const char* operation) const {
     if (closed_.load(std::memory_order_relaxed) || object_.is_inherited()) [[unlikely]]
@@ -64,13 +64,13 @@ class Handle {
  private:
   [[noreturn]] void refuse(const char* operation) const {
     throw Error("closed", operation,
-                std::string("the ") + noun_ +
+                std::string("the ") + kind_ +
                     (is_closed() ? " is closed"
                                  : " was opened before this process forked, and stays with its parent"));
   }
 
   const Owned<T> object_;
-  const char* const noun_;
+  const char* const kind_;
   std::atomic<bool> closed_{false};
 };
 

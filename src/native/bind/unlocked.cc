@@ -6,11 +6,11 @@
 namespace verbena::bind {
 namespace {
 
-constexpr int kPatienceMs = 300;  // a blocking wait checks for signals every 50 ms
+constexpr int kMaxWaitMs = 300;  // a blocking wait checks for signals every 50 ms
 
 }  // namespace
 
-void Unlocked::stay_outside() {
+void Unlocked::wait_for_exit() {
   outside.fetch_sub(1);
   for (;;) ::pause();
 }
@@ -20,7 +20,7 @@ void end_unlocked() {
   Unlocked::ending.store(true);
   PyThreadState* const state = PyEval_SaveThread();
   const timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
-  for (int waited = 0; waited < kPatienceMs && Unlocked::outside.load() > 0; ++waited)
+  for (int waited = 0; waited < kMaxWaitMs && Unlocked::outside.load() > 0; ++waited)
     nanosleep(&pause, nullptr);
   PyEval_RestoreThread(state);
 }

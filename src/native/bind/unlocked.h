@@ -19,7 +19,7 @@ class Unlocked {
   }
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
-  ~Unlocked() { rejoin(); }
+  ~Unlocked() { acquire_gil(); }
 
   // Calls `function` with the GIL held, and returns its result.
   template <typename Function>
@@ -31,7 +31,7 @@ class Unlocked {
   }
 
   // with_gil() in two steps, for callers that use the GIL often: it is held between enter() and leave().
-  void enter() { rejoin(); }
+  void enter() { acquire_gil(); }
   void leave() {
     outside.fetch_add(1);
     state_ = PyEval_SaveThread();
@@ -40,12 +40,12 @@ class Unlocked {
  private:
   friend void end_unlocked();
 
-  void rejoin() {
-    if (ending.load() && !ends_interpreter) stay_outside();
+  void acquire_gil() {
+    if (ending.load() && !ends_interpreter) wait_for_exit();
     PyEval_RestoreThread(state_);
     outside.fetch_sub(1);
   }
-  [[noreturn]] static void stay_outside();
+  [[noreturn]] static void wait_for_exit();
 
   static inline std::atomic<int> outside{0};
   static inline std::atomic<bool> ending{false};

@@ -197,7 +197,7 @@ class OpenSslSession final : public ByteStream {
     sealed_.insert(sealed_.end(), bytes, bytes + size);
     return size;
   }
-  int give_received(char* to, int size) const {
+  int read_received(char* to, int size) const {
     ssize_t n;
     do n = ::recv(socket_, to, static_cast<size_t>(size), MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
@@ -299,7 +299,7 @@ class OpenSslSession final : public ByteStream {
 
 int bio_read(BIO* bio, char* to, int size) {
   openssl().BIO_clear_flags(bio, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
-  const int n = session_of(bio).give_received(to, size);
+  const int n = session_of(bio).read_received(to, size);
   if (n < 0 && errno == EAGAIN) openssl().BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY);
   return n;
 }

@@ -14,18 +14,18 @@ namespace verbena {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr int kMostNodes = 1024;
+constexpr int kMaxNodes = 1024;
 constexpr size_t kWordBits = sizeof(unsigned long) * CHAR_BIT;
 
 }  // namespace
 
 std::string prefer_node(void* memory, size_t bytes, int node) {
-  if (node < 0 || node >= kMostNodes) return "there is no NUMA node " + std::to_string(node);
-  std::array<unsigned long, kMostNodes / kWordBits> nodes{};
+  if (node < 0 || node >= kMaxNodes) return "there is no NUMA node " + std::to_string(node);
+  std::array<unsigned long, kMaxNodes / kWordBits> nodes{};
   const auto bit = static_cast<size_t>(node);
   nodes[bit / kWordBits] = 1ul << bit % kWordBits;
   // The kernel uses one bit less than the length passed in.
-  if (syscall(SYS_mbind, memory, bytes, MPOL_PREFERRED, nodes.data(), kMostNodes + 1, MPOL_MF_MOVE) == 0)
+  if (syscall(SYS_mbind, memory, bytes, MPOL_PREFERRED, nodes.data(), kMaxNodes + 1, MPOL_MF_MOVE) == 0)
     return {};
   switch (errno) {
     case EINVAL:

@@ -32,8 +32,8 @@ class Spinlock {
       } else if (spins < kSpins + kYields) {
         sched_yield();  // the holder may be waiting for this core
       } else {
-        constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 20'000};
-        nanosleep(&kNap, nullptr);
+        constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 20'000};
+        nanosleep(&kPause, nullptr);
       }
     }
   }

@@ -1,4 +1,4 @@
-// A mutex for threads that lock it repeatedly in a loop. With try_lock_unless_wanted() such a thread leaves
+// A mutex for threads that lock it repeatedly in a loop. With try_lock_if_no_waiters() such a thread leaves
 // the mutex to a thread that sleeps for it, which would otherwise wake up and find it locked again.
 // Depends on the standard library only.
 #pragma once
@@ -10,7 +10,7 @@ namespace verbena {
 
 class YieldingMutex {
  public:
-  // Counts as a waiting thread for as long as it exists: try_lock_unless_wanted() fails meanwhile.
+  // Counts as a waiting thread for as long as it exists: try_lock_if_no_waiters() fails meanwhile.
   class Reservation {
    public:
     explicit Reservation(YieldingMutex& mutex) : waiters_(mutex.waiters_) {
@@ -30,7 +30,7 @@ class YieldingMutex {
     mutex_.lock();
   }
   bool try_lock() { return mutex_.try_lock(); }
-  bool try_lock_unless_wanted() { return !has_waiters() && mutex_.try_lock(); }
+  bool try_lock_if_no_waiters() { return !has_waiters() && mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }
   bool has_waiters() const { return waiters_.load(std::memory_order_relaxed) > 0; }
 

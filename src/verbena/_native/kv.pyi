@@ -334,7 +334,7 @@ class List:
     TYPE: str = "list"
 
     @property
-    def held(self) -> int:
+    def memory_bytes(self) -> int:
         """About how much memory it takes, counted as elements come and go."""
 
     def __len__(self) -> int: ...
@@ -371,7 +371,7 @@ class List:
         """
 
     def section(self, start: int, stop: int) -> list[bytes]: ...
-    def shed(self, count: int) -> None: ...
+    def free_some(self, count: int) -> None: ...
 
 def untrack(objects: list[object]) -> None:
     """Python's collector does not look into these any more."""

@@ -19,7 +19,7 @@ class EventKind(enum.IntEnum):
     LINK_LOST = 3
     """The session has lost its link."""
 
-    GOODBYE = 4
+    PEER_CLOSED = 4
     """The peer ends the session."""
 
 class Outcome(enum.IntEnum):
@@ -65,7 +65,7 @@ class EventQueue:
         Ends futures with the reply, or with (outcome, status, detail); calls on_request(session, call, method, payload) for requests, with None for those that were cancelled.
         """
 
-    def set_quiet(self, quiet: bool) -> None:
+    def set_wakeups_suppressed(self, suppressed: bool) -> None:
         """
         True: the loop polls the queue, so that its descriptor need not become readable.
         """
@@ -269,7 +269,7 @@ class Session:
         """The lost link's queue pair was closed."""
 
     def end(self, why: str) -> None: ...
-    def send_goodbye(self) -> None: ...
+    def send_close(self) -> None: ...
     def call(self, method: int, payload: object, timeout_s: float) -> bytes: ...
     def start_call(self, method: int, payload: object, queue: EventQueue, token: int) -> int: ...
     def cancel(self, call: int) -> None: ...

@@ -15,7 +15,7 @@ from verbena.cli.resp import modes as kv_modes
 from verbena.cli.resp import shell as kv_shell
 from verbena.cli.resp import text as kv_text
 from verbena.errors import setup_error
-from verbena.kv.client.resp_connection import ErrorReply, PushReply, Wire
+from verbena.kv.client.resp_connection import ErrorReply, PushReply, RespConnection
 
 EPILOG = """\
 examples:
@@ -126,10 +126,12 @@ def run(options: argparse.Namespace) -> int:
         return 1
 
 
-def connect(options: argparse.Namespace) -> Wire:
+def connect(options: argparse.Namespace) -> RespConnection:
     """Connects, authenticates, and selects protocol version and database. Raises VerbenaError if a step
     fails."""
-    wire = Wire(options.host, options.port, path=options.path, tls=_tls(options), server_name=options.sni)
+    wire = RespConnection(
+        options.host, options.port, path=options.path, tls=_tls(options), server_name=options.sni
+    )
     password = options.password or os.environ.get("VERBENA_CLI_AUTH", "")
     steps: list[tuple[str, ...]] = []
     if password:
@@ -175,7 +177,7 @@ def _printer(options: argparse.Namespace) -> Callable[[Any], None]:
     return show
 
 
-def _run_once(wire: Wire, options: argparse.Namespace, show: Callable[[Any], None]) -> int:
+def _run_once(wire: RespConnection, options: argparse.Namespace, show: Callable[[Any], None]) -> int:
     words = [os.fsencode(word) for word in options.command]
     if options.stdin:
         words.append(sys.stdin.buffer.read())
@@ -193,7 +195,7 @@ def _run_once(wire: Wire, options: argparse.Namespace, show: Callable[[Any], Non
     return status
 
 
-def _run_lines(wire: Wire, show: Callable[[Any], None]) -> int:
+def _run_lines(wire: RespConnection, show: Callable[[Any], None]) -> int:
     """Runs commands from standard input, one per line. Returns 1 if any failed."""
     status = 0
     for line in sys.stdin:

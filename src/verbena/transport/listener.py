@@ -319,5 +319,5 @@ class Listener(AsyncClosing):
 
 
 def _is_probe(request: verbs.ConnectRequest) -> bool:
-    """Whether a client only tests that the wire works. It gets the answer from the rejection."""
+    """Returns whether a client only tests that the wire works. It gets the answer from the rejection."""
     return request.private_data.rstrip(b"\0") == PROBE

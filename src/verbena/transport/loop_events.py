@@ -73,7 +73,7 @@ class LoopEvents:
         if not self._spinning and self._drives and not self._closed:
             self._spinning = True
             self._found = False
-            self.queue.set_quiet(True)
+            self.queue.set_wakeups_suppressed(True)
             self.loop.call_soon(self._spin)
 
     def _on_event(self) -> None:
@@ -108,7 +108,7 @@ class LoopEvents:
                 self._spinning = False
                 self._misses = 0 if self._found else self._misses + 1
                 self._slept_at = time.monotonic()
-                self.queue.set_quiet(False)
+                self.queue.set_wakeups_suppressed(False)
                 return
         self.loop.call_soon(self._spin)
 

@@ -233,7 +233,7 @@ class Node(Closing):
             if kind == EventKind.LINK_LOST:
                 why = payload.decode("utf-8", "replace")
                 control.spawn(session._on_link_lost(call, status, why))
-            elif kind == EventKind.GOODBYE:
+            elif kind == EventKind.PEER_CLOSED:
                 control.spawn(session._close(notify_peer=False))
 
     def _sweep(self) -> None:

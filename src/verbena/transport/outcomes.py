@@ -21,7 +21,7 @@ _CODES = {
 
 
 def outcome_error(outcome: int, status: int, detail: str, *, operation: str, peer: str) -> VerbenaError:
-    """The error for an outcome other than OK, for the caller to raise."""
+    """Returns the error for an outcome other than OK, for the caller to raise."""
     if outcome == Outcome.FAILED_STATUS:
         return completion_error(status, operation=operation, peer=peer, detail=detail or None)
     return setup_error(_CODES[Outcome(outcome)], operation=operation, peer=peer, detail=detail or None)

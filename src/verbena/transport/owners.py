@@ -8,8 +8,9 @@ from typing import Any
 
 
 def owner_of(buffer: Any) -> object | None:
-    """The numpy array that owns the memory of an array or view, or the bytes object. None for bytearrays,
-    memoryviews and arrays on foreign memory (a file, shared memory): their registration is not cached."""
+    """Returns the numpy array that owns the memory of an array or view, or the bytes object. None for
+    bytearrays, memoryviews and arrays on foreign memory (a file, shared memory): their registration is not
+    cached."""
     if type(buffer) is bytes:
         return buffer
     while is_array(buffer):
@@ -20,5 +21,5 @@ def owner_of(buffer: Any) -> object | None:
 
 
 def is_array(value: Any) -> bool:
-    """Whether it is a numpy array; numpy itself is not needed."""
+    """Returns whether it is a numpy array; numpy itself is not needed."""
     return any(kind.__module__ == "numpy" and kind.__name__ == "ndarray" for kind in type(value).__mro__)

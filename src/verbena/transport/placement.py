@@ -10,7 +10,7 @@ ONLINE = Path("/sys/devices/system/node/online")
 
 
 def online_nodes(path: Path = ONLINE) -> tuple[int, ...]:
-    """The NUMA nodes of the machine; empty if the kernel does not report them."""
+    """Returns the NUMA nodes of the machine; empty if the kernel does not report them."""
     try:
         text = path.read_text().strip()
     except OSError:
@@ -23,7 +23,7 @@ def online_nodes(path: Path = ONLINE) -> tuple[int, ...]:
 
 
 def choose_node(numa: str, device_node: int, online: tuple[int, ...]) -> tuple[int, str]:
-    """The NUMA node to allocate from, or -1 and the reason."""
+    """Returns the NUMA node to allocate from, or -1 and the reason."""
     if numa == "off":
         return -1, "switched off"
     if numa != "auto":

@@ -159,7 +159,7 @@ class Pool(AsyncClosing):
             raise setup_error("closed", operation="borrow a session", detail="the pool is closed")
 
     async def _reuse(self, address: str) -> Session | None:
-        """The most recently used healthy idle session; unhealthy ones are closed."""
+        """Returns the most recently used healthy idle session; unhealthy ones are closed."""
         waiting = self._idle.get(address)
         while waiting:
             idle = waiting.pop()

@@ -410,7 +410,7 @@ class Session(AsyncClosing):
             pass
         if self._link is None:
             return
-        self._native.send_goodbye()
+        self._native.send_close()
         last = self._native.sent
         while self._native.has_link:
             if self._native.acknowledged >= last:

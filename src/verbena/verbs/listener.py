@@ -44,7 +44,7 @@ class Listener(Resource):
         while (request := self._native.next()) is None:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                detail = f"nobody connected to {self.address} within {timeout_s} s"
+                detail = f"no peer connected to {self.address} within {timeout_s} s"
                 raise errors.setup_error("connect_timeout", operation="accept", detail=detail)
             self._readiness.wait_blocking(left)
         return ConnectRequest(self.context, request)

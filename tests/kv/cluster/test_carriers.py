@@ -36,7 +36,7 @@ def test_the_device_its_port_and_its_gid_are_those_of_moves(index: int, entry: i
     assert copy_node_settings(config.loads('[shards.rdma]\ndevice = "auto"\n')).devices == {}
 
 
-async def test_the_queue_is_as_deep_as_the_key_says() -> None:
+async def test_the_queue_depth_is_the_configured_one() -> None:
     """The key applies to every wire of base copies. Their node has RDMA wires only, because they have
     their own fallback."""
     chosen = config.loads(f"{POOL}[shards.rdma]\nqp_depth = 23\n")

@@ -37,7 +37,7 @@ class Target:
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
     refuse: str = ""
 
-    async def landed(self, request: Request) -> bytes:
+    async def on_notice(self, request: Request) -> bytes:
         notice = parse(request.payload)
         window, length = PIECE_NOTICE.unpack(notice.payload)
         piece = bytes(memoryview(self.regions[window].memory).cast("B")[:length])  # type: ignore[arg-type]
@@ -58,10 +58,10 @@ class Target:
 async def target() -> AsyncIterator[Target]:
     made: list[Target] = []
 
-    async def landed(request: Request) -> bytes:
-        return await made[0].landed(request)
+    async def on_notice(request: Request) -> bytes:
+        return await made[0].on_notice(request)
 
-    handlers = {"shards.landed": landed}
+    handlers = {"shards.landed": on_notice}
     async with await transport.listen("127.0.0.1:0", handlers=handlers) as listener:
         made.append(Target([listener.node.allocate(PIECE) for _ in range(3)], listener))
         yield made[0]
@@ -187,7 +187,9 @@ async def test_a_refusal_is_passed_on(engine: _native.kv.Engine, target: Target,
     assert carrying.acknowledged == 0
 
 
-async def test_it_stops_when_it_is_told(engine: _native.kv.Engine, target: Target, session: Session) -> None:
+async def test_a_base_copy_stops_when_the_move_is_aborted(
+    engine: _native.kv.Engine, target: Target, session: Session
+) -> None:
     """It also stops if nothing is acknowledged within the time limit, or when the copy is closed."""
     carrying = carrier(engine, target)
     with pytest.raises(errors.VerbenaError) as raised:
@@ -203,7 +205,7 @@ async def test_it_stops_when_it_is_told(engine: _native.kv.Engine, target: Targe
     ("header", "regions", "piece"),
     [(bytes(111), [1], PIECE), (bytes(112), [], PIECE), (bytes(112), [1], 112)],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_arguments_are_refused(
     engine: _native.kv.Engine, header: bytes, regions: list[int], piece: int
 ) -> None:
     with pytest.raises(ValueError, match=r"header|room"):

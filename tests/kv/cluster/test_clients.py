@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 from redis.exceptions import ResponseError
-from support.kv.cluster import Cluster, Node, ReplyError, Wire, cluster, info
+from support.kv.cluster import Cluster, Node, ReplyError, RespConnection, cluster, info
 from support.kv.store import Store
 
 from verbena import kv
@@ -51,7 +51,7 @@ def test_redis_py_finds_its_way(made: Cluster) -> None:
     client.close()
 
 
-def test_a_client_of_one_node_says_that_a_key_is_elsewhere(made: Cluster) -> None:
+def test_a_client_of_one_node_explains_a_redirection(made: Cluster) -> None:
     """kv.Client serves keys of its own node, and the error for other keys explains what to do."""
     with kv.Client(f"127.0.0.1:{made[0].sessions}") as client:
         for number in range(40):
@@ -111,7 +111,7 @@ def test_a_transaction_is_of_one_slot(made: Cluster) -> None:
         pipe.rpush("{t}y", 1)
         assert pipe.execute() == [True, 1]
     elsewhere = next(node for node in made.nodes if node is not here)
-    with Wire("127.0.0.1", elsewhere.port) as client:
+    with RespConnection("127.0.0.1", elsewhere.port) as client:
         client.run("MULTI")
         with pytest.raises(ReplyError, match="MOVED"):
             client.run("SET", "{t}x", 1)
@@ -120,7 +120,7 @@ def test_a_transaction_is_of_one_slot(made: Cluster) -> None:
     here.raw("DEL", "{t}x", "{t}y")
 
 
-def test_what_the_cluster_tells_of_itself(made: Cluster) -> None:
+def test_cluster_subcommands_describe_the_cluster(made: Cluster) -> None:
     ids = [node.raw("CLUSTER", "MYID").decode() for node in made.nodes]
     assert [node.id for node in made.nodes] == ids
     facts = dict(line.split(b":") for line in info(made[1]).split(b"\r\n") if line)
@@ -167,7 +167,7 @@ def test_a_slot_moved_by_hand_asks(made: Cluster) -> None:
     assert error_of(source, "HGET", "{hand}gone", "f") == f"ASK {slot} 127.0.0.1:{target.port}"
     assert error_of(source, "MGET", "{hand}here", "{hand}gone").startswith("TRYAGAIN")
     assert error_of(target, "SET", "{hand}gone", "2").startswith("MOVED")
-    with Wire("127.0.0.1", target.port) as client:
+    with RespConnection("127.0.0.1", target.port) as client:
         client.run("ASKING")
         assert client.run("SET", "{hand}gone", "2") == b"OK"
         with pytest.raises(ReplyError, match="MOVED"):
@@ -223,11 +223,11 @@ def _owner_of(node: Node, slot: int) -> list[str]:
     return [row[2][2].decode() for row in rows if row[0] <= slot <= row[1]]
 
 
-def test_a_client_that_waits_for_a_key_is_told_when_it_moves(made: Cluster) -> None:
+def test_a_client_blocked_on_a_key_is_redirected_when_its_slot_moves(made: Cluster) -> None:
     slot = slot_of(b"wait")
     source = made[min(slot // 5461, 2)]
     target = next(node for node in made.nodes if node is not source)
-    waiting = Wire("127.0.0.1", source.port)
+    waiting = RespConnection("127.0.0.1", source.port)
     waiting.send("BLPOP", "{wait}list", "0")
     made.until(lambda: b"blocked_clients:1" in source.raw("INFO", "clients"))
     assert source.raw("CLUSTER", "SETSLOT", slot, "NODE", target.id) == b"OK"
@@ -255,13 +255,13 @@ def test_a_client_that_waits_for_a_key_is_told_when_it_moves(made: Cluster) -> N
         (("RESET", "SOFTLY"), "syntax error"),
     ],
 )
-def test_what_makes_no_sense_changes_nothing(made: Cluster, words: tuple[str, ...], says: str) -> None:
+def test_invalid_subcommands_change_nothing(made: Cluster, words: tuple[str, ...], says: str) -> None:
     epoch = [line for line in info(made[0]).split(b"\r\n") if b"current_epoch" in line]
     assert says in error_of(made[0], "CLUSTER", *words)
     assert [line for line in info(made[0]).split(b"\r\n") if b"current_epoch" in line] == epoch
 
 
-def test_who_follows_whom_is_the_maps_business(made: Cluster) -> None:
+def test_replicaof_is_refused_in_a_cluster(made: Cluster) -> None:
     for words in (("REPLICAOF", "127.0.0.1", made[1].port), ("SLAVEOF", "NO", "ONE")):
         assert error_of(made[0], *words) == "ERR REPLICAOF not allowed in cluster mode."
     assert made[0].raw("ROLE")[0] == b"master"

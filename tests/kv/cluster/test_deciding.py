@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kv.cluster import ReplyError, Wire
+from support.kv.cluster import ReplyError, RespConnection
 from support.kv.members import Member, two, whole_move
 
 from verbena.errors import setup_error
@@ -41,7 +41,7 @@ def set_pause_budget(member: Member, seconds: float) -> None:
 
 def ask(member: Member, *words: bytes) -> str:
     """Runs a command at that node and returns its reply, however long it takes."""
-    with Wire("127.0.0.1", member.cluster.me.port) as wire:
+    with RespConnection("127.0.0.1", member.cluster.me.port) as wire:
         try:
             return str(wire.run(*words))
         except ReplyError as error:
@@ -120,7 +120,7 @@ async def test_a_store_that_is_slow_already_is_not_waited_for(
     assert fenced == []
 
 
-async def test_a_node_that_ends_while_nobody_knows_serves_nothing(
+async def test_a_source_that_stops_during_an_unknown_decision_serves_nothing(
     pair: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The map may have given the slots away: the source does not accept its last commands."""
@@ -141,7 +141,7 @@ async def test_a_node_that_ends_while_nobody_knows_serves_nothing(
     await asked.wait()
     moving.cancel()
     await asyncio.gather(moving, return_exceptions=True)
-    with Wire("127.0.0.1", source.cluster.me.port) as wire:
+    with RespConnection("127.0.0.1", source.cluster.me.port) as wire:
         wire.send(b"SET", b"x", b"1")
         wire.socket.settimeout(0.2)
         with pytest.raises(TimeoutError):

@@ -88,7 +88,7 @@ async def base_copy(
     await BaseCopySender(copy, windows, link=mover.link, progress=mover.progress).run()
     copy.close()
     assert len(target.server.databases[0]) == 200
-    await mover.call_off()
+    await mover.abort()
     cluster.sessions.tap = None
     assert len(target.server.databases[0]) == 0
     return mover, sorted(sent, key=lambda data: (parse(data).sequence, parse(data).kind)), wires
@@ -333,7 +333,7 @@ async def test_a_notice_of_what_has_not_arrived_is_refused(pair: tuple[Member, M
     await peers.send(session, notice(0))  # a duplicate notice
     with pytest.raises(RemoteError, match="holds segment 0, not 3"):
         await peers.send(session, notice(3))
-    await mover.call_off()
+    await mover.abort()
 
 
 async def test_a_damaged_piece_leaves_nothing_and_the_right_one_is_taken(
@@ -361,7 +361,7 @@ async def test_a_damaged_piece_leaves_nothing_and_the_right_one_is_taken(
     await peers.send(session, notice)
     assert len(target.server.databases[0]) > 0
     assert engine.counters()["used_bytes"] > used
-    await mover.call_off()
+    await mover.abort()
 
 
 async def test_hostile_messages_are_refused(pair: tuple[Member, Member]) -> None:
@@ -415,4 +415,4 @@ async def test_hostile_notices_are_refused(pair: tuple[Member, Member]) -> None:
             await peers.send(
                 session, bytes(mover.link.message(Kind.NOTICE, PIECE_NOTICE.pack(window, length)))
             )
-    await mover.call_off()
+    await mover.abort()

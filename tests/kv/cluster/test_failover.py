@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.etcd import ETCD, etcd
-from support.kv.cluster import Cluster, Node, ReplyError, Wire, cluster
+from support.kv.cluster import Cluster, Node, ReplyError, RespConnection, cluster
 from support.kv.crash_matrix import Writer
 from support.kv.linearizable import Operation, fault
 
@@ -30,7 +30,7 @@ def replicated(folder: Path, count: int, *, store: str = "") -> Iterator[Cluster
         for node in made.nodes[1:]:
             made.until(lambda node=node: made[0].id.encode() in node.raw("CLUSTER", "NODES"))
             assert node.raw("CLUSTER", "REPLICATE", made[0].id) == b"OK"
-        with Wire("127.0.0.1", made[0].port) as wire:
+        with RespConnection("127.0.0.1", made[0].port) as wire:
             made.until(
                 lambda: wire.run("SET", "first", "1") and wire.run("WAIT", count - 1, 1000) == count - 1
             )
@@ -46,12 +46,12 @@ def owner(made: Cluster, asked: int) -> str:
 @pytest.mark.timeout(120)
 def test_a_dead_primary_is_replaced_and_nothing_acknowledged_is_gone(tmp_path: Path) -> None:
     with etcd(tmp_path) as address, replicated(tmp_path, 3, store=f"etcd://{address}") as made:
-        with Wire("127.0.0.1", made[0].port) as wire:
+        with RespConnection("127.0.0.1", made[0].port) as wire:
             for number in range(200):
                 wire.run("SET", f"key:{number}", number)
                 wire.run("RPUSH", f"list:{number}", number, "x")
             assert wire.run("WAIT", 2, 60_000) == 2
-        with Wire("127.0.0.1", made[1].port) as wire:
+        with RespConnection("127.0.0.1", made[1].port) as wire:
             with pytest.raises(ReplyError, match="MOVED"):
                 wire.run("GET", "key:1")
             wire.run("READONLY")
@@ -61,7 +61,7 @@ def test_a_dead_primary_is_replaced_and_nothing_acknowledged_is_gone(tmp_path: P
         made[0].kill()
         made.until(lambda: owner(made, 1) in (made[1].id, made[2].id) and owner(made, 1) == owner(made, 2))
         new = next(node for node in made.nodes[1:] if node.id == owner(made, 1))
-        with Wire("127.0.0.1", new.port) as wire:
+        with RespConnection("127.0.0.1", new.port) as wire:
             made.until(lambda: writes(wire))
             for number in range(200):
                 assert wire.run("GET", f"key:{number}") == b"%d" % number
@@ -73,7 +73,7 @@ def test_a_dead_primary_is_replaced_and_nothing_acknowledged_is_gone(tmp_path: P
             made[0].raw("SET", "after", "2")
 
 
-def writes(wire: Wire) -> bool:
+def writes(wire: RespConnection) -> bool:
     try:
         return bool(wire.run("SET", "probe", "1") == b"OK")
     except ReplyError:
@@ -81,7 +81,7 @@ def writes(wire: Wire) -> bool:
 
 
 def has(port: int, key: str, value: bytes) -> bool:
-    with Wire("127.0.0.1", port) as wire:
+    with RespConnection("127.0.0.1", port) as wire:
         try:
             wire.run("READONLY")
             return bool(wire.run("GET", key) == value)
@@ -104,7 +104,7 @@ def test_a_planned_failover_under_load_has_a_history_without_a_gap(tmp_path: Pat
             made.until(lambda: writer.writes > before + 50)
         finally:
             writer.stop()
-        with Wire("127.0.0.1", made[1].port) as wire:
+        with RespConnection("127.0.0.1", made[1].port) as wire:
             for key, history in writer.history.items():
                 last = Operation("read", wire.run("GET", key), 1e12, 1e12 + 1)
                 assert fault([*history, last]) == "", key
@@ -149,7 +149,7 @@ def refusal(node: Node, *words: object) -> str:
 def test_a_primary_that_gave_way_in_vain_takes_its_place_back(tmp_path: Path) -> None:
     """The requesting replica is never heard from again: commands wait and then continue. The primary has
     changed the map's revision, so that the replica's late change is refused."""
-    with replicated(tmp_path, 2) as made, Wire("127.0.0.1", made[0].port) as wire:
+    with replicated(tmp_path, 2) as made, RespConnection("127.0.0.1", made[0].port) as wire:
 
         async def give_way() -> tuple[dict[str, int], int]:
             message = Envelope(

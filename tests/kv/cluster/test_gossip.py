@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kv.cluster import MAIN, Cluster, Node, Wire, cluster
+from support.kv.cluster import MAIN, Cluster, Node, RespConnection, cluster
 
 from verbena.shards.cluster_map import Member
 from verbena.shards.stores import change, open_store
@@ -47,7 +47,7 @@ def line(asked: Node, about: Node) -> list[str]:
 
 
 @pytest.mark.timeout(120)
-def test_the_key_decides_by_which_wire_nodes_tell_each_other(tmp_path: Path) -> None:
+def test_the_configuration_selects_the_wire_of_gossip(tmp_path: Path) -> None:
     """Two nodes have the key on, one has it off: its messages use TCP, and it has the same information."""
     with cluster(tmp_path, 2, keep=False, options=OPTIONS) as made:
         made.nodes.append(
@@ -75,7 +75,7 @@ def busy(node: Node) -> Iterator[None]:
     over = threading.Event()
 
     def ask() -> None:
-        with Wire("127.0.0.1", node.port) as wire:
+        with RespConnection("127.0.0.1", node.port) as wire:
             while not over.wait(0.01):
                 wire.socket.sendall(b"*1\r\n$4\r\nPING\r\n" * 100)
                 assert {wire.receive() for _ in range(100)} == {b"PONG"}
@@ -112,7 +112,7 @@ def test_every_node_knows_how_much_the_others_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_member_that_has_never_spoken_is_said_to_have_not(tmp_path: Path) -> None:
+def test_a_member_without_any_message_is_reported_as_silent(tmp_path: Path) -> None:
     """The map contains a member whose process does not run."""
     ghost = Member("0" * 40, "127.0.0.1", 1, "127.0.0.1:1", "ghost")
     with cluster(tmp_path, 1, keep=False, options=OPTIONS) as made:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.etcd import ETCD, etcd, etcd_process
-from support.kv.cluster import Cluster, ReplyError, Wire, cluster
+from support.kv.cluster import Cluster, ReplyError, RespConnection, cluster
 
 from verbena.shards.stores import open_store
 
@@ -49,7 +49,7 @@ def holders(store: str) -> set[str]:
 def test_a_node_that_was_stopped_serves_nothing_old(tmp_path: Path, kind: str) -> None:
     """The lease ends while the process is stopped. A write that was already queued is refused, although the
     engine receives it first. Then the node renews its lease and serves."""
-    with single(tmp_path, kind) as made, Wire("127.0.0.1", made[0].port) as wire:
+    with single(tmp_path, kind) as made, RespConnection("127.0.0.1", made[0].port) as wire:
         assert made[0].process is not None
         assert wire.run("SET", "a", "1") == b"OK"
         assert holders(made.store) == {made[0].id}
@@ -65,7 +65,7 @@ def test_a_node_that_was_stopped_serves_nothing_old(tmp_path: Path, kind: str) -
         assert wire.run("GET", "a") == b"1"
 
 
-def serves(wire: Wire) -> bool:
+def serves(wire: RespConnection) -> bool:
     try:
         wire.run("GET", "a")
     except ReplyError:
@@ -77,7 +77,7 @@ def serves(wire: Wire) -> bool:
 @pytest.mark.skipif(ETCD is None, reason="etcd is not installed (apt-get install etcd-server)")
 def test_a_node_that_is_cut_off_stops_before_its_lease_can_end(tmp_path: Path) -> None:
     """etcd is stopped: no write is accepted later than the node's timeout after the last renewal."""
-    with single(tmp_path, "etcd") as made, Wire("127.0.0.1", made[0].port) as wire:
+    with single(tmp_path, "etcd") as made, RespConnection("127.0.0.1", made[0].port) as wire:
         process = etcd_process(tmp_path)
         os.kill(process, signal.SIGSTOP)
         stopped = time.monotonic()
@@ -91,7 +91,7 @@ def test_a_node_that_is_cut_off_stops_before_its_lease_can_end(tmp_path: Path) -
         assert int(wire.run("GET", "count")) == count
 
 
-def increments(wire: Wire) -> tuple[int, float, str]:
+def increments(wire: RespConnection) -> tuple[int, float, str]:
     """Returns the number of accepted increments, the time of the last one, and the first error reply."""
     count, last = 0, time.monotonic()
     while True:

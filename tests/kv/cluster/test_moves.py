@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kv.cluster import MAIN, Cluster, ReplyError, Wire, cluster
+from support.kv.cluster import MAIN, Cluster, ReplyError, RespConnection, cluster
 from support.kv.crash_matrix import STOPPING, at_rest, crash_at, settled
 
 OPTIONS = ("--cluster-write-pause-budget-ms", "5000")  # long enough for a loaded machine
@@ -92,7 +92,7 @@ def test_slots_move_with_all_that_they_hold_and_back_again(made: Cluster) -> Non
     assert sum(sizes(made)) == total
 
 
-def test_the_map_and_the_status_are_told(made: Cluster) -> None:
+def test_the_map_and_the_status_are_printed(made: Cluster) -> None:
     told = shards(made, "map", "--json")
     assert [owner for _, owner in told["owners"]] == [made[0].id, made[1].id]
     assert told["moves"] == []
@@ -139,7 +139,7 @@ def moves_of(made: Cluster) -> dict[str, Any]:
     return {one["id"]: one for one in shards(made, "map", "--json")["moves"]}
 
 
-def test_who_only_looks_for_a_map_leaves_none_behind(tmp_path: Path) -> None:
+def test_reading_a_missing_map_creates_none(tmp_path: Path) -> None:
     store = f"sqlite://{tmp_path}/none.db"
     for words in (("map",), ("status",), ("move", "1", "n1"), ("rebalance",), ("abort", "a")):
         done = subprocess.run(
@@ -154,7 +154,7 @@ def test_who_only_looks_for_a_map_leaves_none_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("action", ["map", "move", "rebalance", "status", "nodes", "abort"])
-def test_each_action_says_where_the_map_comes_from_and_how_it_ends(action: str) -> None:
+def test_the_help_of_each_action_lists_map_store_and_exit_status(action: str) -> None:
     done = subprocess.run(
         [*MAIN, "shards", action, "--help"], capture_output=True, text=True, check=True
     ).stdout
@@ -185,7 +185,7 @@ def test_a_client_in_the_middle_of_it_notices_a_redirection_at_most(made: Cluste
         [*MAIN, "shards", "move", str(slot), target.name, "--cluster-map-store", made.store],
         stdout=subprocess.DEVNULL,
     )
-    done, after, wire = 0, 0, Wire("127.0.0.1", source.port)
+    done, after, wire = 0, 0, RespConnection("127.0.0.1", source.port)
     while after < 50:
         try:
             done += 1
@@ -196,7 +196,7 @@ def test_a_client_in_the_middle_of_it_notices_a_redirection_at_most(made: Cluste
                 raise
             done -= 1
             wire.close()
-            wire = Wire("127.0.0.1", target.port)
+            wire = RespConnection("127.0.0.1", target.port)
     wire.close()
     assert moving.wait() == 0
     assert target.raw("GET", "count") == b"%d" % done
@@ -285,7 +285,7 @@ def test_a_source_that_has_lost_its_checkpoint_counts_on(tmp_path: Path) -> None
         assert snapshot(made, 30) == before
 
 
-def test_clients_are_sent_on_when_the_target_has_heard_of_it(tmp_path: Path) -> None:
+def test_clients_are_redirected_once_the_target_has_the_new_map(tmp_path: Path) -> None:
     """Redirections start only then, although the map has changed before; the reported pause lasts until
     then."""
     (tmp_path / "stop_at").write_text("DECIDING")
@@ -297,7 +297,7 @@ def test_clients_are_sent_on_when_the_target_has_heard_of_it(tmp_path: Path) -> 
         target = made[1].process
         assert target is not None
         made.until((tmp_path / "stopped").exists)
-        with Wire("127.0.0.1", made[0].port) as wire:
+        with RespConnection("127.0.0.1", made[0].port) as wire:
             wire.send("SET", "{06S}", "written meanwhile")  # a key of slot 0
             target.send_signal(signal.SIGSTOP)
             began = time.monotonic()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from redis.cluster import LoadBalancingStrategy
-from support.kv.cluster import Cluster, ReplyError, Wire, cluster
+from support.kv.cluster import Cluster, ReplyError, RespConnection, cluster
 
 # Long enough that no replica replaces a primary that is stopped for some time.
 OPTIONS = (
@@ -27,14 +27,14 @@ def made(tmp_path: Path) -> Iterator[Cluster]:
         assert other.raw("CLUSTER", "ADDSLOTSRANGE", 8192, 16383) == b"OK"
         found.until(lambda: primary.id.encode() in replica.raw("CLUSTER", "NODES"))
         assert replica.raw("CLUSTER", "REPLICATE", primary.id) == b"OK"
-        with Wire("127.0.0.1", primary.port) as wire:
+        with RespConnection("127.0.0.1", primary.port) as wire:
             found.until(lambda: wire.run("SET", "b", "bee") and wire.run("WAIT", 1, 1000) == 1)
         for node in found.nodes:
             found.until(lambda node=node: b"cluster_slots_assigned:16384" in node.raw("CLUSTER", "INFO"))
         yield found
 
 
-def refused(wire: Wire, *words: str) -> str:
+def refused(wire: RespConnection, *words: str) -> str:
     with pytest.raises(ReplyError) as error:
         wire.run(*words)
     return str(error.value)
@@ -43,7 +43,7 @@ def refused(wire: Wire, *words: str) -> str:
 def test_readonly_is_for_reads_of_the_primarys_slots_until_readwrite(made: Cluster) -> None:
     primary, replica, other = made.nodes
     here, there = f"MOVED 3300 127.0.0.1:{primary.port}", f"MOVED 15495 127.0.0.1:{other.port}"
-    with Wire("127.0.0.1", replica.port) as wire:
+    with RespConnection("127.0.0.1", replica.port) as wire:
         assert refused(wire, "GET", "b") == here
         assert wire.run("READONLY") == b"OK"
         assert wire.run("GET", "b") == b"bee"
@@ -70,7 +70,7 @@ def test_redis_py_reads_from_replicas(made: Cluster) -> None:
         assert [node.port for node in client.get_replicas()] == [replica.port]
         for number in range(100):
             client.set(f"key:{number}", number)
-        with Wire("127.0.0.1", made[0].port) as wire:
+        with RespConnection("127.0.0.1", made[0].port) as wire:
             wire.run("SET", "b", "last")
             assert wire.run("WAIT", 1, 60_000) == 1
 
@@ -93,7 +93,7 @@ def test_a_replica_whose_primary_is_silent_serves_what_it_has(made: Cluster) -> 
     """Its link is down, and INFO reports since when; clients without READONLY are redirected. Then it catches
     up."""
     primary, replica, _ = made.nodes
-    with Wire("127.0.0.1", replica.port) as wire, replica.client() as looking:
+    with RespConnection("127.0.0.1", replica.port) as wire, replica.client() as looking:
         made.until(lambda: looking.info("replication")["master_link_status"] == "up")
         assert primary.process is not None
         primary.process.send_signal(signal.SIGSTOP)
@@ -108,11 +108,11 @@ def test_a_replica_whose_primary_is_silent_serves_what_it_has(made: Cluster) -> 
         made.until(lambda: wire.run("GET", "b") == b"later")
 
 
-def test_who_waits_for_replicas_is_not_sent_away_when_the_map_changes(made: Cluster) -> None:
+def test_a_client_in_wait_is_not_redirected_when_the_map_changes(made: Cluster) -> None:
     """WAIT has no key and therefore no slot. When the primary becomes a replica, the waiting client gets an
     error."""
     primary, replica, other = made.nodes
-    with Wire("127.0.0.1", primary.port) as wire:
+    with RespConnection("127.0.0.1", primary.port) as wire:
         wire.run("SET", "b", "1")
         wire.send("WAIT", 9, 3000)
         made.until(lambda: b"blocked_clients:1" in primary.raw("INFO", "clients"))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.kv.cluster import Cluster, ReplyError, Wire, cluster
+from support.kv.cluster import Cluster, ReplyError, RespConnection, cluster
 
 SERVER = shutil.which("redis-server")
 NOBODY = "0" * 40
@@ -71,7 +71,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 class Asked:
     """One of the two servers; its own id and port are replaced in its replies."""
 
-    def __init__(self, wire: Wire, port: int) -> None:
+    def __init__(self, wire: RespConnection, port: int) -> None:
         self.wire, self.port = wire, port
         self.id = self.wire.run("CLUSTER", "MYID").decode()
 
@@ -108,7 +108,7 @@ def shape(words: list[str], reply: Any) -> Any:
 
 def test_every_subcommand_answers_as_redis_does(redis_port: int, made: Cluster) -> None:
     different = {}
-    with Wire("127.0.0.1", redis_port) as one, Wire("127.0.0.1", made[0].port) as other:
+    with RespConnection("127.0.0.1", redis_port) as one, RespConnection("127.0.0.1", made[0].port) as other:
         theirs, ours = Asked(one, redis_port), Asked(other, made[0].port)
         for asked in ASKED.strip().replace("\n", " | ").split("|"):
             words = asked.split()

@@ -34,7 +34,7 @@ def failover_of_replica(map: Any, replication: Any, sessions: Any = None) -> Fai
     )
 
 
-async def test_a_replica_that_leads_by_now_replaces_nobody() -> None:
+async def test_a_replica_that_is_already_primary_replaces_no_other() -> None:
     """Its change of the map succeeded but the answer was lost: it finds that out while it reads the
     leases."""
     followed = ClusterMap().meet(member(A)).meet(member(B)).assign(range(16384), A).replicate(B, A)

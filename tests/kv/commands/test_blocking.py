@@ -29,7 +29,7 @@ def again(server: MemoryServer, *words: str):
         (("BZMPOP", "2.5", "1", "k", "MIN"), ("ZADD", "k", "1", "a", "2", "b"), [b"k", [[b"a", 1.0]]]),
     ],
 )
-def test_who_waits_is_served_by_the_retry(words, fill, answer):
+def test_a_blocked_client_is_served_when_its_key_has_elements(words, fill, answer):
     """While the key is missing or has another type, it continues to wait; then it is served, and replaying
     the log gives the same contents."""
     server = MemoryServer()

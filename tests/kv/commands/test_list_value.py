@@ -62,13 +62,13 @@ def test_a_list_is_what_a_list_of_pythons_is(seed: int) -> None:
     assert value == List(model)
     assert value != List([*model, b"more"])
     assert value != model
-    assert value.held == List(model).held
+    assert value.memory_bytes == List(model).memory_bytes
     assert repr(List([b"a", b"b"])) == "List([b'a', b'b'])"
     value.extend(value)
     assert list(value) == model + model
     while len(value):
-        value.shed(7)
-    assert value.held == List().held
+        value.free_some(7)
+    assert value.memory_bytes == List().memory_bytes
 
 
 def test_what_is_not_there_or_no_bytes_is_an_error() -> None:

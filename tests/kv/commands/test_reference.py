@@ -13,7 +13,7 @@ from verbena.kv.commands.declare import COMMANDS
 
 
 @pytest.mark.skipif(SERVER is None, reason=MISSING)
-def test_what_redis_has_besides_is_said(tmp_path: Path) -> None:
+def test_commands_of_redis_that_are_missing_are_listed(tmp_path: Path) -> None:
     commands.load()
     with redis_server(tmp_path) as path:
         peer = Peer(path, 2)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import redis
 from support.kv.kv_store import StartStore, Store
-from support.kv.resp import Wire
+from support.kv.resp import RespConnection
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def as_user(store: Store, name: str, password: str) -> redis.Redis:
     return store.client(username=name, password=password, decode_responses=True)
 
 
-def test_a_user_may_do_what_the_rules_say_and_nothing_else(store: Store, admin: redis.Redis):
+def test_a_user_may_do_only_what_the_rules_allow(store: Store, admin: redis.Redis):
     """For commands, keys and channels, native commands included."""
     admin.execute_command(
         "ACL", "SETUSER", "al", "on", ">pw", "~app:*", "%R~shared:*", "&news*", "+@all", "-flushall"
@@ -132,7 +132,7 @@ def test_a_wrong_rule_changes_nothing(admin: redis.Redis, rule: str, why: str):
 def test_a_user_whose_rules_change_is_bound_at_once(store: Store, admin: redis.Redis):
     """New rules apply to open connections; connections of a deleted user are closed."""
     admin.execute_command("ACL", "SETUSER", "al", "on", ">pw", "~*", "+@all")
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         assert wire("AUTH", "al", "pw") == "OK"
         assert wire("SET", "k", "v") == "OK"
         admin.execute_command("ACL", "SETUSER", "al", "-set")
@@ -156,11 +156,11 @@ def test_dryrun_and_categories(admin: redis.Redis):
     assert len(admin.acl_genpass(5)) == 2
 
 
-def test_without_the_password_nothing_but_a_few_words_are_heard(start: StartStore):
+def test_without_the_password_only_a_few_commands_are_accepted(start: StartStore):
     """requirepass: NOAUTH for all other commands, only tiny requests are accepted, and the right password
     authenticates."""
     store = start(environment={"VERBENA_KV_PASSWORD": "open sesame"})
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         for words in (("GET", "a"), ("PING",), ("CONFIG", "GET", "requirepass"), ("INFO",)):
             assert str(wire(*words)) == "NOAUTH Authentication required."
         assert str(wire("HELLO", "3")).startswith("NOAUTH HELLO must be called")
@@ -168,7 +168,7 @@ def test_without_the_password_nothing_but_a_few_words_are_heard(start: StartStor
         assert wire("AUTH", "open sesame") == "OK"
         assert wire("SET", "a", "1") == "OK"
         assert wire("GET", "a") == b"1"
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         wire.socket.sendall(b"*2\r\n$3\r\nGET\r\n$1000000\r\n")
         assert str(wire.read()).startswith("ERR Protocol error: unauthenticated bulk length")
         with pytest.raises((EOFError, ConnectionError)):

@@ -76,7 +76,7 @@ def test_modes(store: Store, client: redis.Redis):
     assert re.match(r"min: [0-9.]+, max: [0-9.]+, avg: [0-9.]+ ms \([0-9]+ samples\)", text)
 
 
-def test_a_server_that_is_not_there_is_an_error_in_words(store: Store):
+def test_an_unreachable_server_is_reported_in_one_line(store: Store):
     status, text = cli(store, "-s", "/nonexistent/socket", "ping")
     assert status == 1
     assert "/nonexistent/socket" in text
@@ -187,7 +187,7 @@ def test_tls_works_with_every_client(secure: tuple[Store, Authority, int]):
         assert plain.get("k9") == b"9"
 
 
-def test_tls_is_not_spoken_to_those_who_do_not(secure: tuple[Store, Authority, int]):
+def test_plain_and_tls_ends_disconnect_from_each_other(secure: tuple[Store, Authority, int]):
     """A plain client at the TLS port is disconnected; a client that does not trust the certificate
     disconnects."""
     store, _, port = secure

@@ -13,7 +13,7 @@ import pytest
 import redis
 import redis.asyncio
 from support.kv.kv_store import StartStore, Store
-from support.kv.resp import ErrorReply, Wire, pack
+from support.kv.resp import ErrorReply, RespConnection, pack
 
 valkey = pytest.importorskip("valkey")
 
@@ -73,7 +73,7 @@ def test_redis_cli_knows_the_commands(store: Store):
 
 
 def test_client_list_kill_and_names(store: Store, client: redis.Redis):
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         number = wire("CLIENT", "ID")
         wire("CLIENT", "SETNAME", "victim")
         wire("CLIENT", "SETINFO", "LIB-NAME", "mine")
@@ -88,7 +88,7 @@ def test_client_list_kill_and_names(store: Store, client: redis.Redis):
 
 def test_replies_can_be_switched_off(store: Store):
     """OFF: no replies until ON; SKIP: no reply to the next command. For native commands and others."""
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         wire.send("CLIENT", "REPLY", "OFF")
         wire.send("SET", "quiet", "1")
         wire.send("CONFIG", "GET", "port")
@@ -101,7 +101,7 @@ def test_replies_can_be_switched_off(store: Store):
 def test_a_pause_holds_writers_and_lets_readers_through(store: Store, client: redis.Redis):
     """WRITE: reads continue; writes wait for the end and are then executed in order."""
     client.set("p", 0)
-    with Wire(store.port) as writer:
+    with RespConnection(store.port) as writer:
         client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
         for value in range(1, 4):
             writer.send("SET", "p", value)
@@ -112,10 +112,10 @@ def test_a_pause_holds_writers_and_lets_readers_through(store: Store, client: re
 
 
 def test_monitor_shows_commands_and_no_passwords(store: Store, client: redis.Redis):
-    with Wire(store.port) as monitor:
+    with RespConnection(store.port) as monitor:
         assert monitor("MONITOR") == "OK"
         client.set("seen", "a b")
-        with Wire(store.port) as other:
+        with RespConnection(store.port) as other:
             assert str(other("AUTH", "secret")).startswith("ERR AUTH")
             assert other("GET", "seen") == b"a b"
         first, second = monitor.read(), monitor.read()
@@ -125,7 +125,11 @@ def test_monitor_shows_commands_and_no_passwords(store: Store, client: redis.Red
 
 def test_too_many_clients_are_refused(start: StartStore):
     store = start("--kv-maxclients", "2")
-    with Wire(store.port) as one, Wire(store.port) as two, Wire(store.port) as three:
+    with (
+        RespConnection(store.port) as one,
+        RespConnection(store.port) as two,
+        RespConnection(store.port) as three,
+    ):
         assert one("PING") == two("PING") == "PONG"
         assert str(three.read()).startswith("ERR max number of clients")
         assert one("INFO", "stats").count(b"rejected_connections:1") == 1
@@ -133,7 +137,7 @@ def test_too_many_clients_are_refused(start: StartStore):
 
 def test_idle_clients_are_closed_and_subscribers_are_not(start: StartStore):
     store = start("--kv-timeout-s", "1")
-    with Wire(store.port) as idle, Wire(store.port) as listener:
+    with RespConnection(store.port) as idle, RespConnection(store.port) as listener:
         assert idle("PING") == "PONG"
         listener("SUBSCRIBE", "c")
         with pytest.raises((EOFError, ConnectionError)):
@@ -144,7 +148,7 @@ def test_idle_clients_are_closed_and_subscribers_are_not(start: StartStore):
 def test_a_subscriber_that_does_not_read_is_closed(store: Store, client: redis.Redis):
     """It exceeds the hard limit of its class: the publisher continues, and memory is bounded."""
     client.config_set("client-output-buffer-limit", "pubsub 1mb 0 0")
-    with Wire(store.port) as slow:
+    with RespConnection(store.port) as slow:
         slow("SUBSCRIBE", "flood")
         message = "x" * 100_000
         for _ in range(2000):
@@ -186,7 +190,7 @@ def test_nonsense_ends_that_connection_only(store: Store, client: redis.Redis, h
 )
 def test_an_error_is_one_line_whatever_it_quotes(store: Store, words: tuple[str, ...]):
     """CR and LF of the request become spaces in the error, so that the next reply is read as itself."""
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         wire.socket.sendall(pack(*words) + pack("PING"))
         error = wire.read()
         assert isinstance(error, ErrorReply)
@@ -196,7 +200,7 @@ def test_an_error_is_one_line_whatever_it_quotes(store: Store, words: tuple[str,
 
 def test_requests_may_come_in_any_pieces(store: Store):
     """Byte by byte, and many requests at once."""
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         for byte in pack("SET", "piece", "v\r\n$x"):
             wire.socket.sendall(bytes([byte]))
         assert wire.read() == "OK"
@@ -226,7 +230,7 @@ def test_slow_commands_are_written_down(store: Store, client: redis.Redis):
 
 
 def test_a_blocked_client_can_be_unblocked(store: Store, client: redis.Redis):
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         number = wire("CLIENT", "ID")
         wire.send("BLPOP", "nothing-here", "0")
         while not client.info("clients")["blocked_clients"]:
@@ -242,9 +246,9 @@ def test_a_blocked_client_can_be_unblocked(store: Store, client: redis.Redis):
         thread.join()
 
 
-def test_command_tells_what_there_is(store: Store, client: redis.Redis):
+def test_command_describes_all_commands(store: Store, client: redis.Redis):
     assert client.command_count() == len(client.command())
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         assert wire("COMMAND", "INFO", "get", "no-such")[0][:3] == [b"get", 2, ["fast", "readonly"]]
         assert wire("COMMAND", "GETKEYS", "MSET", "a", 1, "b", 2) == [b"a", b"b"]
         assert wire("COMMAND", "GETKEYSANDFLAGS", "SET", "a", 1) == [[b"a", ["OW", "update"]]]

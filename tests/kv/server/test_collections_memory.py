@@ -104,7 +104,7 @@ def test_one_long_value_in_a_hash_of_short_ones_is_seen(client: redis.Redis):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_large_hashes_are_evicted_as_the_policy_says(client: redis.Redis, policy: str):
+def test_large_hashes_are_evicted_by_the_policy(client: redis.Redis, policy: str):
     """A keyspace of hashes only: memory stays within the limit, and volatile policies keep keys without an
     expiry."""
     client.hset("lasting", "field", "stays")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import redis
 from support.kv.kv_store import StartStore, Store
-from support.kv.resp import Wire
+from support.kv.resp import RespConnection
 
 from verbena import config
 
@@ -38,7 +38,7 @@ def test_parameters_match_patterns_and_are_set_all_or_none(client: redis.Redis):
         ("client-output-buffer-limit", "normal 1", "Wrong number"),
     ],
 )
-def test_what_makes_no_sense_is_refused(client: redis.Redis, name: str, value: str, why: str):
+def test_invalid_values_are_refused(client: redis.Redis, name: str, value: str, why: str):
     with pytest.raises(redis.ResponseError, match=why):
         client.config_set(name, value)
 
@@ -93,7 +93,7 @@ def greet(call, name):
     with store.client(decode_responses=True) as client:
         assert client.execute_command("GREET", "world") == ["hello world", 1]
         assert client.get("world") == "1"
-        with Wire(store.port) as wire:
+        with RespConnection(store.port) as wire:
             assert wire("COMMAND", "GETKEYS", "GREET", "world") == [b"world"]
             assert b"Counts greetings." in wire("COMMAND", "DOCS", "greet")[1]
         with pytest.raises(redis.ResponseError, match="nobody to greet"):

@@ -97,7 +97,7 @@ def test_a_collection_that_lives_on_under_another_key_keeps_its_elements(client:
 def test_shed_takes_a_part_and_comes_to_an_end(value: Value):
     seen = [len(value)]
     while len(value):
-        value.shed(1024)
+        value.free_some(1024)
         seen.append(len(value))
     assert all(0 < before - after <= 2048 for before, after in pairwise(seen))
     assert len(seen) > 3

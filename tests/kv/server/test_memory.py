@@ -34,7 +34,7 @@ def fill(client: redis.Redis, count: int, **options: object) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_keys_are_evicted_as_the_policy_says(full: redis.Redis, policy: str):
+def test_keys_are_evicted_by_the_policy(full: redis.Redis, policy: str):
     """Writes succeed, memory stays within the limit, and volatile policies keep keys without an expiry."""
     full.config_set("maxmemory-policy", policy)
     full.set("lasting", "stays")

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 import redis
 from support.kv.kv_store import Store
-from support.kv.resp import Wire
+from support.kv.resp import RespConnection
 
 
 @pytest.fixture(params=[2, 3])
 def wire(request: pytest.FixtureRequest, store: Store):
-    with Wire(store.port) as connected:
+    with RespConnection(store.port) as connected:
         connected("HELLO", request.param)
         yield connected
 
 
-def test_messages_reach_channels_and_patterns(wire: Wire, client: redis.Redis):
+def test_messages_reach_channels_and_patterns(wire: RespConnection, client: redis.Redis):
     """One message for the channel and one for each matching pattern; PUBLISH returns their number."""
     assert wire("SUBSCRIBE", "news", "sport") == [b"subscribe", b"news", 1]
     assert wire.read() == [b"subscribe", b"sport", 2]
@@ -28,7 +28,7 @@ def test_messages_reach_channels_and_patterns(wire: Wire, client: redis.Redis):
     assert client.publish("elsewhere", "x") == 0
 
 
-def test_unsubscribing_counts_down_and_then_nothing_comes(wire: Wire, client: redis.Redis):
+def test_unsubscribing_counts_down_and_then_nothing_comes(wire: RespConnection, client: redis.Redis):
     """Without names it unsubscribes from all; if there are none, one reply with a null comes."""
     wire("SUBSCRIBE", "a")
     assert wire("UNSUBSCRIBE", "a") == [b"unsubscribe", b"a", 0]
@@ -39,7 +39,7 @@ def test_unsubscribing_counts_down_and_then_nothing_comes(wire: Wire, client: re
     assert wire("PING") == "PONG"
 
 
-def test_shard_channels_are_apart(wire: Wire, client: redis.Redis):
+def test_shard_channels_are_apart(wire: RespConnection, client: redis.Redis):
     """SPUBLISH reaches SSUBSCRIBE only, PUBLISH does not reach it, and both are counted separately."""
     wire("SUBSCRIBE", "c")
     assert wire("SSUBSCRIBE", "c") == [b"ssubscribe", b"c", 1]
@@ -53,23 +53,23 @@ def test_shard_channels_are_apart(wire: Wire, client: redis.Redis):
 def test_a_resp2_subscriber_may_only_listen(store: Store):
     """Other commands are refused until it has unsubscribed; the reply to PING is a message. RESP3 has no such
     limit."""
-    with Wire(store.port) as old:
+    with RespConnection(store.port) as old:
         old("SUBSCRIBE", "c")
         assert str(old("GET", "a")).startswith("ERR Can't execute 'get'")
         assert old("PING") == [b"pong", b""]
         assert old("PING", "x") == [b"pong", b"x"]
         old("UNSUBSCRIBE", "c")
         assert old("GET", "no-such-key") is None
-    with Wire(store.port) as new:
+    with RespConnection(store.port) as new:
         new("HELLO", 3)
         new("SUBSCRIBE", "c")
         assert new("GET", "no-such-key") is None
         assert new("PING") == "PONG"
 
 
-def test_pubsub_knows_who_listens(store: Store, client: redis.Redis):
+def test_pubsub_counts_subscribers(store: Store, client: redis.Redis):
     """Channels with subscribers, the number of subscribers of each, and the number of patterns."""
-    with Wire(store.port) as one, Wire(store.port) as other:
+    with RespConnection(store.port) as one, RespConnection(store.port) as other:
         one("SUBSCRIBE", "x")
         other("SUBSCRIBE", "x")
         other("SUBSCRIBE", "y")
@@ -83,7 +83,7 @@ def test_pubsub_knows_who_listens(store: Store, client: redis.Redis):
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_redis_py_hears_messages(store: Store, client: redis.Redis, protocol: int):
+def test_redis_py_receives_messages(store: Store, client: redis.Redis, protocol: int):
     """Its PubSub class, with a handler and with patterns."""
     heard = []
     with store.client(protocol=protocol, decode_responses=True) as own, own.pubsub() as pubsub:
@@ -100,7 +100,7 @@ def test_redis_py_hears_messages(store: Store, client: redis.Redis, protocol: in
 
 def test_changes_of_keys_are_published_as_configured(store: Store, client: redis.Redis):
     """Both kinds of channels; classes that are not configured publish nothing."""
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         client.config_set("notify-keyspace-events", "KEA")
         assert client.config_get("notify-keyspace-events") == {"notify-keyspace-events": "AKE"}
         wire("PSUBSCRIBE", "__key*@0__:*")

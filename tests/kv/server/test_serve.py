@@ -23,7 +23,7 @@ def test_redis_cli_gets_an_answer(store):
     assert store.cli("get", "greeting") == "hello\n"
 
 
-def test_the_banner_says_what_listens_where(start: StartStore, tmp_path: Path):
+def test_the_banner_lists_every_listener(start: StartStore, tmp_path: Path):
     """Every socket and every wire, with the chosen port."""
     path = str(tmp_path / "store.sock")
     store = start("--kv-sessions", "--session-listen-port", "0", "--kv-unix-socket", path)

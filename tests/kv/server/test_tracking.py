@@ -13,17 +13,17 @@ import redis
 from redis.cache import CacheConfig
 from redis.connection import CacheProxyConnection
 from support.kv.kv_store import StartStore, Store
-from support.kv.resp import Wire, pack
+from support.kv.resp import RespConnection, pack
 
 
 @pytest.fixture
-def wire(store: Store, client: redis.Redis) -> Iterator[Wire]:
-    with Wire(store.port) as connected:
+def wire(store: Store, client: redis.Redis) -> Iterator[RespConnection]:
+    with RespConnection(store.port) as connected:
         connected("HELLO", 3)
         yield connected
 
 
-def pushes(wire: Wire) -> list[Any]:
+def pushes(wire: RespConnection) -> list[Any]:
     """The pushes that have arrived until now."""
     wire.send("PING", "end")
     found = []
@@ -42,7 +42,7 @@ def about(client: redis.Redis, number: int) -> tuple[str, str]:
     return found["flags"], found["redir"]
 
 
-def test_clients_and_figures_say_who_tracks(wire: Wire, client: redis.Redis):
+def test_client_list_and_info_show_tracking(wire: RespConnection, client: redis.Redis):
     """Flags t, B and R, `redir`, and the counts of INFO increase and decrease."""
     number = wire("CLIENT", "ID")
     assert about(client, number) == ("N", "-1")
@@ -64,9 +64,9 @@ def test_clients_and_figures_say_who_tracks(wire: Wire, client: redis.Redis):
     assert stats(client) == (0, 0, 0)
 
 
-def test_a_broken_redirection_is_told_and_shown(wire: Wire, store: Store, client: redis.Redis):
+def test_a_broken_redirection_is_pushed_and_flagged(wire: RespConnection, store: Store, client: redis.Redis):
     """After the other client has disconnected: a push instead of each message, and the flag R."""
-    with Wire(store.port) as other:
+    with RespConnection(store.port) as other:
         gone = other("CLIENT", "ID")
         assert wire("CLIENT", "TRACKING", "on", "REDIRECT", gone) == "OK"
         wire("GET", "a")
@@ -77,7 +77,7 @@ def test_a_broken_redirection_is_told_and_shown(wire: Wire, store: Store, client
     assert about(client, wire("CLIENT", "ID")) == ("tR", str(gone))
 
 
-def test_the_table_of_keys_is_bounded(wire: Wire, client: redis.Redis):
+def test_the_table_of_keys_is_bounded(wire: RespConnection, client: redis.Redis):
     """Above tracking-table-max-keys, keys are invalidated; a smaller limit takes effect soon."""
     client.config_set("tracking-table-max-keys", 10)
     wire("CLIENT", "TRACKING", "on")
@@ -102,12 +102,14 @@ def test_the_table_of_keys_is_bounded(wire: Wire, client: redis.Redis):
     client.config_set("tracking-table-max-keys", 1_000_000)
 
 
-def test_what_a_client_has_read_is_forgotten_when_it_has_gone(wire: Wire, store: Store, client: redis.Redis):
+def test_the_keys_of_a_closed_client_are_no_longer_tracked(
+    wire: RespConnection, store: Store, client: redis.Redis
+):
     """No entry of a closed client stays, even for keys that other clients still track."""
     wire("CLIENT", "TRACKING", "on")
     wire("MGET", *(f"key:{number}" for number in range(0, 5000, 100)))
     for _ in range(20):
-        with Wire(store.port) as short:
+        with RespConnection(store.port) as short:
             short("CLIENT", "TRACKING", "on")
             short("MGET", *(f"key:{number}" for number in range(5000)))
     while stats(client) != (50, 50, 0):
@@ -116,7 +118,7 @@ def test_what_a_client_has_read_is_forgotten_when_it_has_gone(wire: Wire, store:
     assert pushes(wire) == [[b"invalidate", [b"key:100"]]]
 
 
-def test_keys_that_are_evicted_are_told(wire: Wire, client: redis.Redis):
+def test_evicted_keys_are_invalidated(wire: RespConnection, client: redis.Redis):
     """The client whose own command caused the eviction is notified too, even with NOLOOP."""
     client.config_set("maxmemory-policy", "allkeys-random")
     for mode in ((), ("NOLOOP",), ("BCAST", "NOLOOP")):
@@ -138,7 +140,7 @@ def test_keys_that_are_evicted_are_told(wire: Wire, client: redis.Redis):
     client.config_set("maxmemory-policy", "noeviction")
 
 
-def test_swapped_databases_make_everything_old(wire: Wire, client: redis.Redis):
+def test_swapped_databases_make_everything_old(wire: RespConnection, client: redis.Redis):
     """Redis sends nothing here, and leaves caches stale."""
     client.set("x", "here")
     wire("CLIENT", "TRACKING", "on")
@@ -148,10 +150,12 @@ def test_swapped_databases_make_everything_old(wire: Wire, client: redis.Redis):
     assert wire("GET", "x") is None
 
 
-def test_who_feeds_a_pop_that_waits_hears_that_it_was_taken(wire: Wire, store: Store, client: redis.Redis):
+def test_a_push_taken_by_a_blocked_pop_is_invalidated_at_the_pusher(
+    wire: RespConnection, store: Store, client: redis.Redis
+):
     """The client that pushed is notified, because the removal was not its own change."""
     wire("CLIENT", "TRACKING", "on", "BCAST", "NOLOOP")
-    with Wire(store.port) as waiting:
+    with RespConnection(store.port) as waiting:
         waiting.send("BLPOP", "list", 0)
         while not client.info("clients")["blocked_clients"]:
             time.sleep(0.01)
@@ -160,7 +164,7 @@ def test_who_feeds_a_pop_that_waits_hears_that_it_was_taken(wire: Wire, store: S
     assert pushes(wire) == [[b"invalidate", [b"list"]]]
 
 
-def test_restricted_users_and_strange_bytes(wire: Wire, client: redis.Redis):
+def test_restricted_users_and_strange_bytes(wire: RespConnection, client: redis.Redis):
     """Prefixes and keys may contain any bytes; a user without permission for CLIENT TRACKING gets an
     error."""
     odd = bytes(range(256))
@@ -218,7 +222,7 @@ class Cacher:
     KEYS = tuple(f"key:{number}".encode() for number in range(12))
 
     def __init__(self, port: int, mode: tuple[str, ...], seed: int) -> None:
-        self.wire = Wire(port)
+        self.wire = RespConnection(port)
         self.cache: dict[bytes, Any] = {}
         self.mode, self.chance, self.heard = mode, random.Random(seed), 0
         self.opt_in = [("CLIENT", "CACHING", "yes")] if "OPTIN" in mode else []

@@ -382,7 +382,7 @@ class Reader:
         self.writer.run("FLUSHALL")
         self.reader.run("CLIENT", "TRACKING", "on")
 
-    def changed_by(self, argv: list[bytes]) -> list[bytes]:
+    def keys_changed_by(self, argv: list[bytes]) -> list[bytes]:
         self.reader.run("EXISTS", *KEYS)
         self.writer.run(*argv)
         self.reader.send("PING")
@@ -407,4 +407,4 @@ def test_random_commands_change_the_same_keys(servers: tuple[Path, Path], seed: 
         for _ in range(1500):
             argv = expand(chance.choice(templates), chance.randrange(2**32))
             done.append(b" ".join(argv))
-            assert ours.changed_by(argv) == theirs.changed_by(argv), done[-20:]
+            assert ours.keys_changed_by(argv) == theirs.keys_changed_by(argv), done[-20:]

@@ -6,7 +6,7 @@ import threading
 
 import redis
 from support.kv.kv_store import Store
-from support.kv.resp import Wire
+from support.kv.resp import RespConnection
 
 
 def test_a_transaction_runs_as_a_whole(client: redis.Redis):
@@ -18,7 +18,7 @@ def test_a_transaction_runs_as_a_whole(client: redis.Redis):
 
 def test_an_error_while_queueing_spoils_it_and_one_while_running_does_not(store: Store, client: redis.Redis):
     """EXECABORT if a command could not be queued; otherwise the error is one of the replies."""
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         assert wire("MULTI") == "OK"
         assert wire("SET", "a", "x") == "QUEUED"
         assert str(wire("NOSUCH")).startswith("ERR unknown command")
@@ -37,9 +37,9 @@ def test_an_error_while_queueing_spoils_it_and_one_while_running_does_not(store:
         assert wire("GET", "b") == b"y"
 
 
-def test_words_that_belong_to_transactions_are_refused_elsewhere(store: Store):
+def test_transaction_commands_are_refused_out_of_order(store: Store):
     """Nested MULTI, EXEC and DISCARD without MULTI, WATCH inside MULTI."""
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         assert str(wire("EXEC")) == "ERR EXEC without MULTI"
         assert str(wire("DISCARD")) == "ERR DISCARD without MULTI"
         wire("MULTI")
@@ -55,7 +55,7 @@ def test_a_watched_key_that_changed_prevents_exec(store: Store, client: redis.Re
     def changes(*command: object) -> bool:
         client.flushall()
         client.set("w", "1", px=60_000)
-        with Wire(store.port) as wire:
+        with RespConnection(store.port) as wire:
             wire("WATCH", "w")
             client.execute_command(*command)
             wire("MULTI")
@@ -77,7 +77,7 @@ def test_a_watched_key_that_changed_prevents_exec(store: Store, client: redis.Re
 
 def test_unwatch_and_an_exec_end_the_watching(store: Store, client: redis.Redis):
     """After either of them a change of the key has no effect on EXEC."""
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         wire("WATCH", "k")
         wire("UNWATCH")
         client.set("k", 1)
@@ -94,7 +94,7 @@ def test_unwatch_and_an_exec_end_the_watching(store: Store, client: redis.Redis)
 
 def test_a_closed_client_leaves_no_watch_behind(store: Store, client: redis.Redis):
     """INFO counts the watching clients."""
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         wire("WATCH", "k")
         assert client.info("clients")["watching_clients"] == 1
     while client.info("clients")["watching_clients"]:
@@ -129,7 +129,7 @@ def test_counters_by_optimistic_locking_lose_nothing(store: Store, client: redis
 
 def test_reset_ends_a_transaction_and_everything_else(store: Store):
     """RESET restores the connection's defaults: database, name, protocol, no transaction."""
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         wire("HELLO", "3")
         wire("SELECT", "3")
         wire("CLIENT", "SETNAME", "me")
@@ -142,7 +142,7 @@ def test_reset_ends_a_transaction_and_everything_else(store: Store):
 
 def test_pushes_do_not_come_in_the_middle_of_a_transaction_s_reply(store: Store):
     """A RESP3 client that subscribes to its own messages receives them after the reply."""
-    with Wire(store.port) as wire:
+    with RespConnection(store.port) as wire:
         wire("HELLO", "3")
         wire("SUBSCRIBE", "c")
         wire("MULTI")

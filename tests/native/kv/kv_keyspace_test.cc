@@ -100,7 +100,7 @@ TEST("keyspace: a key is found wherever it was expected, and one that is not the
   }
 }
 
-TEST("keyspace: an expired key is not there, asked for or not") {
+TEST("keyspace: an expired key is removed by a look-up or by the expiry cycle") {
   Keyspace keyspace(1, heap);
   keyspace.set_now(10'000);
   Database& database = keyspace.database(0);
@@ -213,7 +213,7 @@ TEST("keyspace: the bytes of the program's objects count until they are released
   CHECK(keyspace.object_bytes() == 0);
 }
 
-TEST("keyspace: watchers hear of a change of their key, once, and of nothing else") {
+TEST("keyspace: watchers are notified of a change of their key once, and of no other key") {
   Keyspace keyspace(2, heap);
   keyspace.set_now(1);
   keyspace.watch(0, "k", 7);

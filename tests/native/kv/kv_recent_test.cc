@@ -28,7 +28,7 @@ TEST("the largest counts until eight seconds have passed; then the largest of th
   CHECK(recent.value() == 0);
 }
 
-TEST("whatever was noted is forgotten after a long time, and time does not go back") {
+TEST("old samples expire, and time does not go back") {
   RecentMax recent;
   recent.pass(kSecond);
   for (uint64_t second = 1; second < 9; ++second) recent.pass(second * kSecond), recent.note(second);

@@ -71,7 +71,7 @@ std::string set(char value) { return std::string("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n
 
 }  // namespace
 
-TEST("lock_soon() gives up on a lock that somebody keeps, and gets a free one") {
+TEST("lock_soon() fails while another thread holds the lock, and acquires a free lock") {
   Engine engine(1, heap);
   CHECK(engine.lock_soon().owns_lock());
   std::binary_semaphore taken{0}, enough{0};

@@ -30,7 +30,7 @@ struct Tracked {
 
 }  // namespace
 
-TEST("tracking: readers hear of a change once, in the order of changes") {
+TEST("tracking: readers are notified of a change once, in the order of changes") {
   Tracked all;
   all.tracking.start(7, {}, {});
   all.tracking.start(3, {.skips_own = true}, {});
@@ -48,7 +48,7 @@ TEST("tracking: readers hear of a change once, in the order of changes") {
   CHECK(!all.tracking.has_messages() && all.tracking.keys() == 0 && all.tracking.items() == 0);
 }
 
-TEST("tracking: prefixes hear of many changes together, without what their client changed last") {
+TEST("tracking: prefixes are notified of many changes together, without the client's own last change") {
   Tracked all;
   const std::string_view users[] = {"user:"}, everything[] = {""};
   all.tracking.start(1, {.broadcasts = true}, users);
@@ -86,7 +86,7 @@ TEST("tracking: a flush of all databases is one message to all, and what they ha
   all.tracking.tidy();
 }
 
-TEST("tracking: keys beyond the limit are told, and a lower limit holds soon") {
+TEST("tracking: keys beyond the limit are invalidated, and a lower limit applies soon") {
   Tracked all;
   all.tracking.start(1, {.skips_own = true}, {});
   all.tracking.limit(100);
@@ -104,7 +104,7 @@ TEST("tracking: keys beyond the limit are told, and a lower limit holds soon") {
   CHECK(all.tracking.keys() == 10);
 }
 
-TEST("tracking: clients that have gone leave nothing behind, while others come and go") {
+TEST("tracking: closed clients leave no entries while other clients connect and disconnect") {
   Tracked all;
   all.tracking.start(1, {}, {});
   for (int i = 0; i < 3000; ++i) all.tracking.remember(1, std::to_string(i * 3));
@@ -126,7 +126,7 @@ TEST("tracking: clients that have gone leave nothing behind, while others come a
   CHECK(!all.tracking.has_messages());
 }
 
-TEST("tracking: what expires or is evicted is nobody's own change") {
+TEST("tracking: an expiry or eviction counts as no client's own change") {
   Tracked all;
   all.tracking.start(1, {.skips_own = true}, {});
   all.keyspace.set_now(1000);

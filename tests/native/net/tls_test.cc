@@ -102,7 +102,7 @@ Bytes pattern(size_t size) {
 
 }  // namespace
 
-TEST("bytes arrive in order over a wire that is full most of the time, both ways") {
+TEST("bytes arrive in order in both directions although the socket buffers are full most of the time") {
   if (!self_signed()) return;
   Pair pair;
   CHECK(pair.handshake());
@@ -113,7 +113,7 @@ TEST("bytes arrive in order over a wire that is full most of the time, both ways
   CHECK(times_full > 0);
 }
 
-TEST("keys are renewed while bytes are under way") {
+TEST("keys are renewed while bytes are in flight") {
   if (!self_signed()) return;
   Pair pair;
   pair.context->records_per_key = 3;
@@ -124,7 +124,7 @@ TEST("keys are renewed while bytes are under way") {
   CHECK(carry(pair.called, pair.caller, bytes, times_full) == bytes);
 }
 
-TEST("a proper end is an end, and a cut is a failure") {
+TEST("close_notify is an end of file, and a cut connection is an error") {
   if (!self_signed()) return;
   for (const bool proper : {true, false}) {
     Pair pair;
@@ -150,7 +150,7 @@ TEST("a forged record ends the connection and delivers nothing") {
   CHECK(pair.called.stream()->error_code() == "tls_handshake");
 }
 
-TEST("the name is verified by whoever calls") {
+TEST("the client verifies the server's name") {
   if (!self_signed()) return;
   Pair pair("other.example");
   CHECK(!pair.handshake());

@@ -21,7 +21,7 @@ uint32_t word(const std::vector<std::byte>& block, size_t at) {
 
 }  // namespace
 
-TEST("a block is whole and aligned whatever the message's length") {
+TEST("a block is complete and aligned for every message length") {
   for (size_t length = 0; length < 9; ++length) {
     Capture capture(1000, 1000);
     capture.record(Direction::received, 7, "iwarp", bytes(std::string(length, 'x')));
@@ -34,7 +34,7 @@ TEST("a block is whole and aligned whatever the message's length") {
   }
 }
 
-TEST("a message longer than wanted is cut, and its length acknowledged") {
+TEST("a message longer than the limit is truncated, and its full length is recorded") {
   Capture capture(40, 1000);
   capture.record(Direction::sent, 7, "a wire with a long name", bytes(std::string(500, 'x')));
   const auto block = capture.take();
@@ -46,7 +46,7 @@ TEST("a message longer than wanted is cut, and its length acknowledged") {
   CHECK(std::string(header.wire, sizeof header.wire) == "a wire w");
 }
 
-TEST("one-sided work has its place and status, and the beginning of its data") {
+TEST("a one-sided operation has its address, status and the beginning of its data") {
   const auto kept = [](size_t snap_bytes, size_t length) {
     Capture capture(snap_bytes, 10'000);
     capture.record(Captured::read, 7, "shm", {.remote_addr = 0x1234, .rkey = 5, .status = Status::rem_op_err},
@@ -67,7 +67,7 @@ TEST("one-sided work has its place and status, and the beginning of its data") {
   CHECK(kept(40, 100) == 0);
 }
 
-TEST("without room messages are left out and counted, and there is room again once they are taken") {
+TEST("messages are dropped and counted while the buffer is full, and captured again after take()") {
   Capture capture(100, 250);
   for (int i = 0; i < 10; ++i) capture.record(Direction::sent, 1, "shm", bytes(std::string(40, 'x')));
   CHECK(capture.packets() == 10 && capture.dropped() == 8);

@@ -55,13 +55,13 @@ struct Wire {
 
 struct Owner final : MemoryOwner {
   explicit Owner(const bool& is_dropped) : dropped(is_dropped) {}
-  bool is_alone() const override { return dropped; }
+  bool is_last_reference() const override { return dropped; }
   const bool& dropped;
 };
 
 const bool kInUse = false;
 
-KeptRegistration entry(std::byte* data, size_t length, const bool& dropped = kInUse) {
+CachedRegistration entry(std::byte* data, size_t length, const bool& dropped = kInUse) {
   return {std::make_unique<Owner>(dropped),
           std::make_unique<Registration>(data, length, access::local_write)};
 }
@@ -73,7 +73,7 @@ TEST("the same memory is registered once, other memory by itself") {
   std::vector<std::byte> memory(300);
   RegistrationCache cache(1000);
   for (int i = 0; i < 3; ++i) {
-    KeptRegistration kept = cache.take(memory.data(), 100, access::local_write);
+    CachedRegistration kept = cache.take(memory.data(), 100, access::local_write);
     if (!kept.memory) kept = entry(memory.data(), 100);
     kept.memory->lkey(*wire.port, memory.data());
     CHECK(cache.keep(std::move(kept)).empty());
@@ -87,12 +87,12 @@ TEST("the same memory is registered once, other memory by itself") {
   CHECK(wire.pd->open.size() == wire.own_open);
 }
 
-TEST("what was unused longest is closed when there is no room") {
+TEST("the least recently used registration is closed when the cache is full") {
   Wire wire;
   std::vector<std::byte> memory(400);
   RegistrationCache cache(250);
   for (size_t i = 0; i < 3; ++i) {
-    KeptRegistration fresh = entry(memory.data() + i * 100, 100);
+    CachedRegistration fresh = entry(memory.data() + i * 100, 100);
     fresh.memory->on(*wire.port);
     const auto dropped = cache.keep(std::move(fresh));
     CHECK(dropped.size() == (i == 2 ? 1 : 0));
@@ -105,7 +105,7 @@ TEST("what was unused longest is closed when there is no room") {
   CHECK(cache.clear().size() == 2);
 }
 
-TEST("memory that the program has dropped is let go") {
+TEST("registrations of memory that the program has freed are closed") {
   Wire wire;
   std::vector<std::byte> memory(200);
   RegistrationCache cache(1000);
@@ -123,7 +123,7 @@ TEST("two transfers of one buffer at a time do not share a registration") {
   std::vector<std::byte> memory(100);
   RegistrationCache cache(1000);
   CHECK(cache.keep(entry(memory.data(), 100)).empty());
-  KeptRegistration first = cache.take(memory.data(), 100, access::local_write);
+  CachedRegistration first = cache.take(memory.data(), 100, access::local_write);
   CHECK(first.memory);
   CHECK(!cache.take(memory.data(), 100, access::local_write).memory);
   CHECK(cache.keep(std::move(first)).empty());
@@ -132,12 +132,12 @@ TEST("two transfers of one buffer at a time do not share a registration") {
   CHECK(cache.clear().size() == 1);
 }
 
-TEST("a wire that can register no more takes what was merely kept") {
+TEST("a wire at its registration limit evicts unused registrations") {
   Wire wire;
   std::vector<std::byte> memory(200);
   Node node({});
   const auto held = node.lock();
-  KeptRegistration kept = entry(memory.data(), 100);
+  CachedRegistration kept = entry(memory.data(), 100);
   kept.memory->on(*wire.port);
   wire.pd->most = wire.pd->open.size();
   CHECK(node.registrations().keep(std::move(kept)).empty());

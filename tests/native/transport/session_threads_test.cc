@@ -252,7 +252,7 @@ TEST("bulk transfers arrive whole while links break") {
   done = true;
 }
 
-TEST("a session that ends tells everybody who waits") {
+TEST("a session that ends fails all waiting operations") {
   Side client, server;
   join(client, server);
   Operation* call;

@@ -11,7 +11,7 @@ using verbena::copy_crc32c;
 using verbena::crc32c;
 using verbena::crc32c_portable;
 
-TEST("the check values of the standard come out") {
+TEST("crc32c() returns the check values of the standard") {
   CHECK(crc32c(0, "123456789", 9) == 0xe3069283);
   const std::vector<uint8_t> zeros(32, 0), ones(32, 0xff);
   CHECK(crc32c(0, zeros.data(), zeros.size()) == 0x8a9136aa);  // RFC 3720 B.4
@@ -47,7 +47,7 @@ TEST("a copy is summed as it is made, and nothing beyond it is touched") {
   }
 }
 
-TEST("a copy past the cache is the same as another") {
+TEST("a copy past the cache has the same bytes and checksum") {
   std::mt19937 random(17);
   std::vector<uint8_t> data(70000);
   for (auto& byte : data) byte = static_cast<uint8_t>(random());

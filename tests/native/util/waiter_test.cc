@@ -53,19 +53,19 @@ struct Source {
 
 }  // namespace
 
-TEST("what is there already is found by one poll, without reading the clock") {
+TEST("an event that is already there is found by one poll, without reading the clock") {
   Source source{.found_at = 0};
   CHECK(source.wait(50'000, kNever) == WaitResult::found);
   CHECK(source.calls == "p" && source.now == kStart);
 }
 
-TEST("what comes while spinning is found without arming") {
+TEST("an event during the spin is found without arming") {
   Source source{.found_at = kStart + 10'000};
   CHECK(source.wait(50'000, kNever) == WaitResult::found);
   CHECK(source.arms == 0 && source.sleeps == 0 && source.now < kStart + 11'000);
 }
 
-TEST("spinning lasts as long as it may, and reads the clock once for several polls") {
+TEST("the spin lasts for its full time and reads the clock once for several polls") {
   Source source;
   Waiter waiter(5'000, kNever);
   CHECK(!source.spin(waiter));
@@ -73,13 +73,13 @@ TEST("spinning lasts as long as it may, and reads the clock once for several pol
   CHECK(waiter.may_sleep());
 }
 
-TEST("with no time to spin it polls once, arms, polls again and then sleeps") {
+TEST("without a spin time, wait() polls once, arms, polls again and sleeps") {
   Source source{.found_at = kStart + kSlice};
   CHECK(source.wait(0, kNever) == WaitResult::found);
   CHECK(source.calls == "papsap");
 }
 
-TEST("what came before the arming raises no event, and is found by the poll after it") {
+TEST("an event before the arming raises no signal and is found by the poll after it") {
   Source source{.found_after_arms = 1};
   CHECK(source.wait(0, kNever) == WaitResult::found);
   CHECK(source.calls == "pap");

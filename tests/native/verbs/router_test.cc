@@ -41,7 +41,7 @@ std::vector<BatchOperation> reads(size_t count) {
 
 }  // namespace
 
-TEST("tracked and raw completions part, each in order") {
+TEST("tracked and raw completions are separated, each in order") {
   Fixture f;
   const uint64_t id = f.router.begin(7);
   f.complete(1);
@@ -57,7 +57,7 @@ TEST("tracked and raw completions part, each in order") {
   CHECK(f.router.tracked() == 0);
 }
 
-TEST("closing a queue pair takes nothing from a queue that somebody else polls") {
+TEST("closing a queue pair removes nothing from a queue that another thread polls") {
   Fixture f;
   f.complete(1);
   f.complete(2);
@@ -114,7 +114,7 @@ TEST("waiting ends at its deadline, spinning or asleep") {
   CHECK(now_ns() - begin >= 30'000'000);
 }
 
-TEST("an abandoned operation frees itself and then gives up what it kept") {
+TEST("an abandoned operation frees itself, then releases the memory that it kept") {
   Fixture f;
   const uint64_t id = f.router.begin(7);
   auto kept = std::make_shared<int>(1);
@@ -188,7 +188,7 @@ TEST("an event that another thread takes rings the loop's bell") {
   CHECK(finished.size() == 1 && !readable(f.router.wakeup_fileno()));
 }
 
-TEST("an expected event rings for raw completions too") {
+TEST("an expected event signals raw completions too") {
   Fixture f;
   f.router.expect_event();
   f.complete(3);

@@ -53,9 +53,9 @@ void wait_for_all(uint32_t spin_us, int threads, int rounds) {
 
 }  // namespace
 
-TEST("spinning waiters all get theirs") { wait_for_all(10'000, 4, 300); }
+TEST("every spinning thread gets its completion") { wait_for_all(10'000, 4, 300); }
 
-TEST("sleeping waiters all get theirs, at once and not slice by slice") {
+TEST("every sleeping thread gets its completion at once, not at the next slice") {
   const uint64_t begin = now_ns();
   wait_for_all(0, 4, 300);
   CHECK(now_ns() - begin <

@@ -87,7 +87,7 @@ class Node:
     def raw(self, *words: Any) -> Any:
         """Runs one command and returns its raw reply. Raises ReplyError with the error code, which redis-py
         strips."""
-        with Wire(self.host, self.port) as wire:
+        with RespConnection(self.host, self.port) as wire:
             return wire.run(*words)
 
 
@@ -95,7 +95,7 @@ class ReplyError(Exception):
     """An error reply, with its full text."""
 
 
-class Wire(Connection):
+class RespConnection(Connection):
     """A connection whose error replies are raised."""
 
     def __init__(self, host: str, port: int, timeout_s: float = 60.0) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from support.kv.cluster import MAIN, Cluster, Node, ReplyError, Wire, cluster
+from support.kv.cluster import MAIN, Cluster, Node, ReplyError, RespConnection, cluster
 from support.kv.linearizable import Operation, fault
 from support.rdma.verdicts import Verdicts
 from verbena.shards.stores import open_store
@@ -53,7 +53,7 @@ class Writer:
     writes: int = 0
 
     def __post_init__(self) -> None:
-        self._wires: dict[int, Wire] = {}
+        self._wires: dict[int, RespConnection] = {}
         self._stop = threading.Event()
         self._random = random.Random(self.seed)
         self._thread = threading.Thread(target=self._run)
@@ -92,7 +92,7 @@ class Writer:
             try:
                 wire = self._wires.get(port)
                 if wire is None:
-                    wire = self._wires[port] = Wire("127.0.0.1", port, timeout_s=30)
+                    wire = self._wires[port] = RespConnection("127.0.0.1", port, timeout_s=30)
                 return wire.run(*words), True
             except ReplyError as error:
                 code, *rest = str(error).split()
@@ -123,7 +123,7 @@ def under_load(
     with cluster(folder, 2, assign=False, command=STOPPING, environment=environment, options=OPTIONS) as made:
         assert made[0].raw("CLUSTER", "ADDSLOTSRANGE", 0, 16383) == b"OK"
         made.until(lambda: b"cluster_state:ok" in made[1].raw("CLUSTER", "INFO"))
-        with Wire("127.0.0.1", made[0].port) as wire:
+        with RespConnection("127.0.0.1", made[0].port) as wire:
             for number in range(KEYS):
                 wire.run("SET", f"still:{number}", "x" * number)
                 wire.run("RPUSH", f"list:{number}", number, "b", "c")
@@ -148,7 +148,7 @@ def long_value(number: int) -> bytes:
 
 def contents(node: Node) -> dict[bytes, object]:
     found: dict[bytes, object] = {}
-    with Wire("127.0.0.1", node.port) as wire:
+    with RespConnection("127.0.0.1", node.port) as wire:
         cursor = b"0"
         while True:
             cursor, keys = wire.run("SCAN", cursor, "COUNT", 1000)

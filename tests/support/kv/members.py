@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from support.kv.cluster import Wire
+from support.kv.cluster import RespConnection
 from verbena import config as configuration
 from verbena import transport
 from verbena.kv.cluster import ClusterNode, ClusterSettings
@@ -42,7 +42,7 @@ class Member:
 
     def write(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         """Writes keys as a client does, many at once."""
-        with Wire("127.0.0.1", self.cluster.me.port) as wire:
+        with RespConnection("127.0.0.1", self.cluster.me.port) as wire:
             for some in batches(pairs, 5000):
                 wire.socket.sendall(
                     b"".join(
@@ -53,7 +53,7 @@ class Member:
                 assert [wire.receive() for _ in some] == [b"OK"] * len(some)
 
     def read(self, keys: Iterable[bytes]) -> list[bytes | None]:
-        with Wire("127.0.0.1", self.cluster.me.port) as wire:
+        with RespConnection("127.0.0.1", self.cluster.me.port) as wire:
             return [wire.run("GET", key) for key in keys]
 
 

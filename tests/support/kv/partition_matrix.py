@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from support.etcd import etcd
-from support.kv.cluster import MAIN, Cluster, Node, ReplyError, Wire
+from support.kv.cluster import MAIN, Cluster, Node, ReplyError, RespConnection
 from support.kv.linearizable import Operation, fault
 from support.rdma.namespaces import Network, machines
 from support.rdma.verdicts import Verdicts
@@ -74,13 +74,13 @@ class Prober:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                with Wire(self.node.host, self.node.port, timeout_s=20) as wire:
+                with RespConnection(self.node.host, self.node.port, timeout_s=20) as wire:
                     while not self._stop.wait(0.001):
                         self._ask(wire)
             except OSError:
                 self._stop.wait(0.02)
 
-    def _ask(self, wire: Wire) -> None:
+    def _ask(self, wire: RespConnection) -> None:
         key, called = self._random.choice(self.keys), time.monotonic()
         try:
             # A value that only the primary has can be read and then lost: with replicas only writes count.
@@ -93,7 +93,7 @@ class Prober:
             if str(error).split()[0] not in _REFUSALS:
                 self.error = self.error or str(error)
 
-    def _write(self, wire: Wire, key: bytes, called: float) -> None:
+    def _write(self, wire: RespConnection, key: bytes, called: float) -> None:
         self._count += 1
         value, returned = b"%d.%d" % (self._name, self._count), math.inf
         try:
@@ -164,7 +164,7 @@ class Bench:
 
     def contents(self, node: Node) -> dict[bytes, Any]:
         found: dict[bytes, Any] = {}
-        with Wire(node.host, node.port) as wire:
+        with RespConnection(node.host, node.port) as wire:
             cursor = b"0"
             with contextlib.suppress(ReplyError):
                 wire.run("READONLY")
@@ -192,7 +192,7 @@ class Bench:
         for key, history in histories.items():
             if wrong := fault([*history, Operation("read", held.get(key), now, now + 1)]):
                 return f"{key!r}: {wrong}"
-        with Wire(self.owner.host, self.owner.port) as wire:
+        with RespConnection(self.owner.host, self.owner.port) as wire:
             for key in histories:
                 wire.run("DEL", key)
         return ""
@@ -231,7 +231,7 @@ def bench(folder: Path, *, replicas: int = 0, together: bool = False) -> Iterato
                 node.ready()
             assert nodes[0].raw("CLUSTER", "ADDSLOTSRANGE", 0, 16383) == b"OK"
             made.until(lambda: found.serves(nodes[0]))
-            with Wire(nodes[0].host, nodes[0].port) as wire:
+            with RespConnection(nodes[0].host, nodes[0].port) as wire:
                 for number in range(KEYS):
                     wire.run("SET", f"still:{number}", "x" * number)
             for node in nodes[1:] if replicas else ():
@@ -392,7 +392,7 @@ def follow_through(on: Bench, pair: str, then: str) -> str:
 
 def followed(on: Bench) -> bool:
     """True if every other node follows the owner and has its data."""
-    with contextlib.suppress(OSError, ReplyError), Wire(on.owner.host, on.owner.port) as wire:
+    with contextlib.suppress(OSError, ReplyError), RespConnection(on.owner.host, on.owner.port) as wire:
         wire.run("SET", "probe", "1")
         return bool(wire.run("WAIT", 2, 1000) == 2)
     return False

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from verbena.kv.client import resp_connection
 from verbena.kv.client.resp_connection import ErrorReply, RespSocket
 
-__all__ = ["Connection", "ErrorReply", "Wire", "Word", "pack"]
+__all__ = ["Connection", "ErrorReply", "RespConnection", "Word", "pack"]
 
 Word: TypeAlias = "str | bytes | int | float"
 
@@ -18,7 +18,7 @@ def pack(*words: Word) -> bytes:
     return resp_connection.pack(*(word if isinstance(word, bytes) else str(word) for word in words))
 
 
-class Wire(RespSocket):
+class RespConnection(RespSocket):
     """`wire("SET", "a", "1")` sends a command and returns its reply: str for simple strings, bytes for bulk
     strings. Raises OSError if it cannot connect."""
 
@@ -33,7 +33,7 @@ class Wire(RespSocket):
         return self.read()
 
 
-class Connection(Wire):
+class Connection(RespConnection):
     """A connection to a server that the test kills: its end is a ConnectionError."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", *, timeout_s: float = 60.0) -> None:

@@ -42,7 +42,7 @@ async def linked(listener: Listener, count: int = 1) -> None:
         await asyncio.sleep(0.002)
 
 
-async def test_a_wire_that_may_be_dialled_again_carries_on(listener):
+async def test_a_session_resumes_on_the_broken_wire_if_it_does_not_rest(listener):
     """Without a rest time, the session resumes on the wire that was broken."""
     async with await verbena.connect(listener.address, config=SETTINGS) as session:
         await linked(listener)
@@ -93,7 +93,7 @@ async def test_calls_run_once_through_a_drill(listener):
     assert sorted(seen) == sorted(b"%d" % number for number in range(sent))
 
 
-async def test_nobody_on_the_wire_is_nothing_to_break(listener):
+async def test_a_drill_of_an_unused_wire_returns_an_empty_report(listener):
     """A drill of a wire without sessions returns an empty report at once."""
     async with await verbena.connect(listener.address, wire="iwarp", config=SETTINGS):
         assert await listener.node.drill("shm", rest_s=60) == []
@@ -116,7 +116,7 @@ async def ask(asker: verbena.Session, /, **arguments: object) -> list[dict[str, 
     return found
 
 
-async def test_a_peer_may_ask_for_it(listener):
+async def test_an_authenticated_peer_can_request_a_drill(listener):
     """A peer with permission can drill all sessions except its own, or one that it names."""
     async with (
         await verbena.connect(listener.address, config=SETTINGS) as asker,
@@ -137,7 +137,7 @@ async def test_a_peer_may_ask_for_it(listener):
         assert one.wire == other.wire == asker.wire == "shm"
 
 
-async def test_a_node_that_does_not_allow_it_names_the_key():
+async def test_a_refused_drill_names_the_configuration_key():
     """Drills by peers are off by default; the refusal names the configuration key."""
     settings = replace(SETTINGS, allow_drill=Settings().allow_drill)
     async with (
@@ -148,25 +148,25 @@ async def test_a_node_that_does_not_allow_it_names_the_key():
             await ask(session)
 
 
-async def test_strangers_may_not_ask():
+async def test_an_unauthenticated_peer_cannot_request_a_drill():
     """A node without a secret cannot authenticate its peers, so it refuses drills."""
     settings = replace(SETTINGS, secret=b"")
     async with (
         await verbena.listen("127.0.0.1:0", config=settings) as listener,
         await verbena.connect(listener.address, config=settings) as session,
     ):
-        with pytest.raises(errors.RemoteError, match="does not know who asks"):
+        with pytest.raises(errors.RemoteError, match="cannot authenticate the peer"):
             await ask(session)
 
 
-async def test_our_methods_cannot_be_replaced_by_accident():
+async def test_built_in_methods_cannot_be_replaced():
     """A program's handler cannot have the name of a built-in method, and built-in methods are not listed
     among the program's."""
     with pytest.raises(errors.VerbenaError, match=r"verbena\.status"):
         await verbena.listen("127.0.0.1:0", handlers={"verbena.status": echo}, config=SETTINGS)
 
 
-async def test_the_status_tells_what_the_node_does(listener):
+async def test_the_status_lists_wires_sessions_and_latencies(listener):
     """The status contains the node, its wires, all sessions except the requesting one, and the latencies
     measured."""
     async with (

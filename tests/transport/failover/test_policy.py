@@ -103,7 +103,7 @@ def test_a_lesser_wire_that_is_lost_is_itself_tried_first_then_the_best() -> Non
 
 
 @pytest.mark.parametrize("reason", sorted(PERMANENT_ERRORS - {"session_unknown"}))
-def test_what_a_retry_cannot_cure_is_not_retried(reason: str) -> None:
+def test_permanent_errors_are_not_retried(reason: str) -> None:
     failover = policy()
     failover.start(0)
     assert failover.dial_failed("ibv", reason, 1) == Dial("iwarp", until=30)
@@ -252,7 +252,7 @@ def test_a_wire_that_is_alone_does_not_rest_but_pauses(resume_s: float) -> None:
     assert failover.link_lost("ibv", "REM_ACCESS_ERR", now) == Dial("ibv", until=now + resume_s)
 
 
-def test_a_link_that_held_makes_up_for_the_past() -> None:
+def test_a_link_that_held_resets_the_rest_time() -> None:
     failover = connect(policy())
     for now in (1, 2, 3):
         action = failover.link_lost("ibv", "RETRY_EXC_ERR", now)
@@ -383,7 +383,7 @@ def test_a_peer_that_runs_but_knows_the_session_on_no_wire_has_dropped_it() -> N
     assert failover.probed(EPOCH, 14) == GiveUp("session_unknown")
 
 
-def test_what_a_wire_said_in_an_earlier_outage_is_forgotten() -> None:
+def test_answers_of_an_earlier_outage_do_not_count() -> None:
     failover = connect(policy("ibv", "iwarp"))
     failover.link_lost("ibv", "RETRY_EXC_ERR", 10)
     failover.dial_failed("ibv", "session_unknown", 11)
@@ -418,7 +418,7 @@ def test_closing_ends_everything() -> None:
         assert action == GiveUp("closed")
 
 
-def test_news_of_what_was_not_asked_for_is_a_mistake_of_the_program() -> None:
+def test_an_event_that_no_action_requested_is_a_value_error() -> None:
     failover = connect(policy())
     for report in (
         lambda: failover.connected("iwarp", 1),
@@ -429,7 +429,7 @@ def test_news_of_what_was_not_asked_for_is_a_mistake_of_the_program() -> None:
             report()
 
 
-def test_the_story_tells_what_was_tried_and_why_it_failed() -> None:
+def test_the_description_lists_attempts_with_their_reasons() -> None:
     failover = connect(policy("ibv", "iwarp"))
     failover.link_lost("ibv", "RETRY_EXC_ERR", 100)
     _, now = use_up(failover, "ibv", 100.5)
@@ -443,7 +443,7 @@ def test_the_story_tells_what_was_tried_and_why_it_failed() -> None:
     assert [str(line) for line in failover.history][:2] == ["ibv connected", "ibv broke (RETRY_EXC_ERR)"]
 
 
-def test_the_history_and_the_story_are_bounded() -> None:
+def test_the_history_and_its_description_are_bounded() -> None:
     failover = connect(policy())
     for number in range(500):
         failover.link_lost("ibv", "REM_ACCESS_ERR", number)

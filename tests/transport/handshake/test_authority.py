@@ -36,7 +36,7 @@ def meet(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
             continue
 
 
-def test_its_certificates_are_believed_both_ways(authority):
+def test_its_certificates_are_valid_for_servers_and_clients(authority):
     """A node's certificate works for servers and clients, for each of its names and addresses."""
     issued = authority.issue("node1", ["node1.example", "192.0.2.7", "::1"])
     server = server_context(certificate=issued.certificate, key=issued.key, ca=authority.certificate)
@@ -57,7 +57,7 @@ def test_keys_are_for_their_owner_alone(authority):
     ]  # fmt: skip
 
 
-def test_lifetimes_are_sane(authority):
+def test_lifetimes_are_bounded_by_the_authoritys(authority):
     """A node's certificate lasts a month by default, and never longer than the authority's own."""
     soon = datetime.now(timezone.utc) + timedelta(days=NODE_DAYS)
     assert abs(authority.issue("node1").expires - soon) < timedelta(days=1)
@@ -91,7 +91,7 @@ def test_a_revoked_certificate_is_on_the_list(authority):
     ("name", "names"),
     [("", ["x"]), ("../up", ["x"]), ("ca", ["x"]), ("node", ["a b"]), ("node", ["a,IP:1.2.3.4"])],
 )
-def test_names_that_make_no_sense_are_refused(authority, name, names):
+def test_invalid_names_are_refused(authority, name, names):
     """StateError: names may not contain paths or inject further names."""
     with pytest.raises(errors.StateError):
         authority.issue(name, names)

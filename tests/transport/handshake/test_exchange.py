@@ -103,7 +103,7 @@ async def refused(port: int, **options: Any) -> VerbenaError:
     return caught.value
 
 
-async def test_the_server_knows_of_a_session_before_its_caller_does() -> None:
+async def test_the_server_has_the_session_before_the_client() -> None:
     """Otherwise the client's first link could reach a server that does not know the session."""
     sent: list[bytes] = []
     when_agreed: list[int] = []
@@ -134,7 +134,7 @@ async def test_two_ends_agree_over_a_socket() -> None:
     assert (mine.peer_name, theirs.peer_name, mine.same_host) == ("bert", "anna", True)
 
 
-async def test_a_probe_asks_nobody_and_opens_nothing() -> None:
+async def test_a_probe_needs_no_decision_and_opens_no_session() -> None:
     async with listening(decide=lambda client: pytest.fail("a probe is not a caller")) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         hello = ClientHello(ANNA, auth=SECRET, purpose="probe")
@@ -144,7 +144,7 @@ async def test_a_probe_asks_nobody_and_opens_nothing() -> None:
     assert outcome.purpose == "probe"
 
 
-async def test_the_server_may_take_its_time_to_decide_and_say_no() -> None:
+async def test_the_server_may_reject_after_an_asynchronous_decision() -> None:
     async def decide(client: HelloClient) -> Offer:
         await asyncio.sleep(0)
         if client.name == "anna":
@@ -239,7 +239,7 @@ async def test_an_endless_stream_is_refused_at_its_first_frame() -> None:
 
 
 @pytest.mark.parametrize("greeting", [b"", b"VRBN", b"SSH-2.0-OpenSSH_9.2\r\n", b"VRBN\x02\0\0\0\x02{}"])
-async def test_a_server_that_is_something_else_is_refused(greeting: bytes) -> None:
+async def test_a_server_of_another_protocol_is_refused(greeting: bytes) -> None:
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(9)
         writer.write(greeting)
@@ -261,7 +261,7 @@ async def test_a_connection_that_is_reset_is_a_rejection() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.0\r\n\r\n", b"VRBN\x03\0\0\0\x02{}", b"VRBN\x01\0\0"])
-async def test_a_client_that_is_something_else_is_refused(data: bytes) -> None:
+async def test_a_client_of_another_protocol_is_refused(data: bytes) -> None:
     async with listening() as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(data)
@@ -317,7 +317,7 @@ async def test_a_secret_works_inside_tls(authority: Authority) -> None:
         assert error.code == "credentials"
 
 
-async def test_a_client_whose_certificate_is_not_taken_is_told_what_it_may_be(authority: Authority) -> None:
+async def test_a_client_with_a_rejected_certificate_gets_a_tls_error(authority: Authority) -> None:
     """asyncio's server closes without sending the alert; the client still reports that TLS is the likely
     cause."""
     pair = authority.issue("io server 3")
@@ -328,7 +328,7 @@ async def test_a_client_whose_certificate_is_not_taken_is_told_what_it_may_be(au
     assert "the server requires a client certificate, and this end has none" in error.causes
 
 
-async def test_a_client_without_tls_is_told_so(authority: Authority) -> None:
+async def test_a_client_without_tls_gets_a_tls_error(authority: Authority) -> None:
     pair = authority.issue("io server 4")
     tls = server_context(certificate=pair.certificate, key=pair.key, require_client_certificate=False)
     async with listening(tls) as server:

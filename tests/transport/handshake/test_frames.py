@@ -61,7 +61,7 @@ def body(kind: FrameType, text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", FrameType)
-def test_a_frame_comes_back_as_it_went_and_cut_short_is_waited_for(kind: FrameType) -> None:
+def test_a_frame_decodes_as_encoded_and_a_truncated_one_waits_for_more(kind: FrameType) -> None:
     """A frame decodes to what was encoded. Truncated anywhere, also in its header, it is waited for."""
     frame = encode(kind, GOOD[kind])
     assert frame[:9] == struct.pack("!4sBI", b"VRBN", kind, len(frame) - 9)
@@ -103,7 +103,7 @@ def test_a_frame_type_that_does_not_exist_is_refused_at_once(kind: int) -> None:
         (b"\x00", "starts with"),
     ],
 )
-def test_something_else_is_recognised_by_its_first_bytes(start: bytes, words: str) -> None:
+def test_another_protocol_is_recognised_by_its_first_bytes(start: bytes, words: str) -> None:
     if start == b"V":
         assert read(start) == []
         return

@@ -184,7 +184,7 @@ def test_the_key_depends_on_the_nonces_and_on_the_key_inside_tls() -> None:
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_proofs_and_key_are_computed_as_the_design_says(secure: bool) -> None:
+def test_proofs_and_key_are_computed_as_specified(secure: bool) -> None:
     """The computation is spelt out here as another implementation must do it."""
     seen: list[bytes] = []
 
@@ -235,7 +235,7 @@ def test_the_same_host_is_recognised(host_id: str, same: bool) -> None:
     assert at_client.same_host is at_server.same_host is same
 
 
-def test_the_host_is_not_told_to_strangers() -> None:
+def test_the_host_id_is_hashed_with_the_nonce() -> None:
     """The host's id is sent hashed with the nonce: it differs each time and reveals nothing to other
     hosts."""
     one, two = client().start(), client().start()
@@ -313,7 +313,9 @@ def test_a_server_without_the_secret_is_refused_by_the_client() -> None:
         (NOBODY, TLS, "credentials"),
     ],
 )
-def test_the_method_cannot_be_talked_down(mine: Authentication, theirs: Authentication, code: str) -> None:
+def test_the_authentication_method_cannot_be_downgraded(
+    mine: Authentication, theirs: Authentication, code: str
+) -> None:
     """A client answers only a server with its own authentication method, and sends no proof to others."""
     one = client(auth=mine, secure=True)
     two = server(auth=theirs, secure=True, peer_identity="CN:anna")
@@ -329,7 +331,7 @@ def test_a_client_without_certificate_is_refused_where_one_is_needed(secure: boo
     assert refused(lambda: two.receive(client().start())) == "credentials"
 
 
-def test_certificates_without_tls_are_a_mistake_of_the_program() -> None:
+def test_certificates_without_tls_are_an_invalid_argument() -> None:
     assert refused(lambda: client(auth=TLS)) == "invalid_argument"
 
 
@@ -343,15 +345,15 @@ def test_certificates_without_tls_are_a_mistake_of_the_program() -> None:
         ("plain", b""),
     ],
 )
-def test_authentication_that_cannot_be_meant_is_refused(method: Any, secret: bytes) -> None:
+def test_invalid_authentication_settings_are_refused(method: Any, secret: bytes) -> None:
     assert refused(lambda: Authentication(method, secret)) == "invalid_argument"
 
 
 def test_versions_without_overlap_are_refused_and_named() -> None:
     one, two = client(versions=(1, 2)), server(versions=(3, 4))
-    with pytest.raises(errors.ProtocolError, match="this end speaks 3, 4, the other 1, 2"):
+    with pytest.raises(errors.ProtocolError, match="this end supports 3, 4, the peer 1, 2"):
         two.receive(one.start())
-    with pytest.raises(errors.ProtocolError, match="the peer says: this end speaks 3, 4") as caught:
+    with pytest.raises(errors.ProtocolError, match="the peer says: this end supports 3, 4") as caught:
         one.receive(two.refusal_frame)
     assert caught.value.code == "version_mismatch"
 
@@ -372,19 +374,19 @@ def test_no_common_wire_is_refused_and_named() -> None:
     assert refused(one.receive, two.refusal_frame) == "no_common_wire"
 
 
-def test_the_server_may_turn_a_proven_caller_down() -> None:
+def test_the_server_may_reject_an_authenticated_client() -> None:
     one, two = client(peer="10.0.0.2:7000"), server()
     (challenge,) = two.receive(one.start())
     (proof,) = one.receive(challenge)
     two.receive(proof)
-    goodbye = two.refuse(setup_error("limit_exceeded", operation="accept", detail="128 sessions\nare enough"))
+    refusal = two.refuse(setup_error("limit_exceeded", operation="accept", detail="128 sessions\nare enough"))
     with pytest.raises(errors.RejectedError, match=r"the peer says: 128 sessions\?are enough") as caught:
-        one.receive(goodbye)
+        one.receive(refusal)
     assert caught.value.peer == "10.0.0.2:7000"
     assert refused(lambda: two.welcome(OFFER)) == "limit_exceeded"
 
 
-def test_an_answer_without_a_caller_is_a_mistake_of_the_program() -> None:
+def test_welcome_without_a_waiting_client_is_an_invalid_argument() -> None:
     two = server()
     assert refused(lambda: two.welcome(OFFER)) == "invalid_argument"
     assert refused(lambda: two.refuse(setup_error("rejected", operation="accept"))) == "invalid_argument"
@@ -463,7 +465,7 @@ def test_one_flipped_bit_anywhere_ends_without_a_session(auth: Authentication) -
             converse(one, two, between=flip)
 
 
-def test_changed_frames_are_refused_even_by_who_can_compute_checksums() -> None:
+def test_frames_changed_by_a_man_in_the_middle_are_refused() -> None:
     """With a secret, a man in the middle who rewrites any field with valid values is detected by one end."""
     changes: dict[FrameType, dict[str, Any]] = {
         FrameType.HELLO: {
@@ -581,7 +583,7 @@ def test_bytes_behind_the_last_frame_are_refused() -> None:
     assert refused(lambda: two.receive(b"V")) == "bad_message"
 
 
-def test_a_node_that_cannot_introduce_itself_is_a_mistake_of_the_program() -> None:
+def test_an_invalid_name_or_boot_epoch_is_an_invalid_argument() -> None:
     for node in (NodeInfo("", 1), NodeInfo("a b", 1), NodeInfo("a", -1), NodeInfo("a", 2**64)):
         with pytest.raises(VerbenaError) as caught:
             ClientHello(node, auth=SECRET)
@@ -613,7 +615,7 @@ framed = st.builds(
     st.lists(st.integers(0, 500), max_size=4),
     st.booleans(),
 )
-def test_nothing_but_a_verbena_error_comes_of_garbage(data: bytes, cuts: list[int], known: bool) -> None:
+def test_garbage_raises_only_verbena_errors(data: bytes, cuts: list[int], known: bool) -> None:
     """At any point of the hello and in any fragments: no other exception, and no agreement."""
     ends: list[ClientHello | ServerHello] = [client(), server()]
     if known:

@@ -60,7 +60,7 @@ def test_the_layout_of_an_answer_is_fixed() -> None:
 
 
 @given(requests, answers, U32)
-def test_a_token_comes_back_as_it_went(request_: LinkRequest, answer: LinkAnswer, attempt: int) -> None:
+def test_a_token_decodes_as_encoded(request_: LinkRequest, answer: LinkAnswer, attempt: int) -> None:
     """Any values decode as encoded, fit into the private data and never end in zero, also if the wire added
     padding."""
     token = request_.encode(key=KEY, wire="ibv")
@@ -121,14 +121,14 @@ def test_a_token_of_another_length_is_refused(length: int) -> None:
         assert code_of(error) == "bad_message"
 
 
-def test_another_version_is_told_from_nonsense() -> None:
-    with pytest.raises(VerbenaError, match="the other 3") as error:
+def test_another_version_is_distinguished_from_garbage() -> None:
+    with pytest.raises(VerbenaError, match="the peer 3") as error:
         LinkRequest.session_of(b"\x03" + TOKEN[1:])
     assert code_of(error) == "version_mismatch"
 
 
 @given(st.binary(max_size=80))
-def test_nothing_but_a_verbena_error_comes_of_garbage(data: bytes) -> None:
+def test_garbage_raises_only_verbena_errors(data: bytes) -> None:
     for decode in (
         LinkRequest.session_of,
         lambda d: LinkRequest.decode(d, key=KEY, wire="shm"),
@@ -151,7 +151,7 @@ def test_a_number_that_does_not_fit_is_refused_when_written(field: dict[str, int
 
 
 @given(st.sampled_from(LinkRefusalReason), st.text(max_size=80))
-def test_a_refusal_says_why_in_what_space_there_is(reason: LinkRefusalReason, text: str) -> None:
+def test_a_refusal_truncates_its_reason_to_the_private_data(reason: LinkRefusalReason, text: str) -> None:
     data = LinkRefusal(reason, text).encode()
     assert len(data) <= MAX_BYTES
     assert data[-1] != 0
@@ -161,7 +161,7 @@ def test_a_refusal_says_why_in_what_space_there_is(reason: LinkRefusalReason, te
     assert got.text or not text
 
 
-def test_a_strangers_reject_is_still_a_reject() -> None:
+def test_a_reject_without_our_private_data_is_still_a_reject() -> None:
     for data in (b"", bytes(56), b"\xf0nobody", b"\x02\x1b[31m", b"\x02\n"):
         assert LinkRefusal.decode(data) == LinkRefusal(LinkRefusalReason.OTHER)
     assert LinkRefusal.decode(b"").error(operation="dial").code == "rejected"

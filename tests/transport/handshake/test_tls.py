@@ -53,7 +53,7 @@ def refusals(server: ssl.SSLContext, client: ssl.SSLContext) -> list[VerbenaErro
     return outcome
 
 
-def test_both_ends_see_whom_the_others_certificate_names(authority: Authority) -> None:
+def test_both_ends_see_the_identity_of_the_peers_certificate(authority: Authority) -> None:
     one = authority.issue("client", names="URI:spiffe://verbena/anna,DNS:anna", usage="clientAuth")
     two = authority.issue("server", usage="serverAuth")
     server = server_context(certificate=two.certificate, key=two.key, ca=authority.ca)
@@ -195,7 +195,7 @@ def test_a_folder_in_place_of_a_file_is_named(authority: Authority, tmp_path: Pa
     "content", ["", "not PEM\n", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
 @pytest.mark.parametrize("role", ["certificate", "key", "ca"])
-def test_nonsense_in_a_file_is_named(authority: Authority, tmp_path: Path, role: str, content: str) -> None:
+def test_a_malformed_file_is_named(authority: Authority, tmp_path: Path, role: str, content: str) -> None:
     pair = authority.issue("server10")
     (tmp_path / "bad.pem").write_text(content)
     files: dict[str, Path] = {"certificate": pair.certificate, "key": pair.key, "ca": authority.ca}
@@ -213,7 +213,7 @@ def test_a_key_of_another_certificate_is_named(authority: Authority) -> None:
     assert str(two.key) in error.detail
 
 
-def test_an_encrypted_key_is_named_and_nobody_is_asked(authority: Authority) -> None:
+def test_an_encrypted_key_is_named_without_a_prompt(authority: Authority) -> None:
     """OpenSSL would prompt for the passphrase on the terminal and wait."""
     pair = authority.encrypt(authority.issue("server13"))
     error = failure(server_context, certificate=pair.certificate, key=pair.key, ca=authority.ca)
@@ -250,7 +250,7 @@ def test_a_certificate_that_is_no_authoritys_is_no_ca(authority: Authority) -> N
     assert failure(client_context, ca=pair.certificate).code == "tls_file"
 
 
-def test_arguments_that_cannot_be_meant_are_refused(authority: Authority) -> None:
+def test_incomplete_arguments_are_refused(authority: Authority) -> None:
     pair = authority.issue("server15")
     assert failure(client_context, ca=authority.ca, key=pair.key).code == "invalid_argument"
     assert failure(server_context, certificate=pair.certificate, key=pair.key).code == "invalid_argument"

@@ -183,7 +183,7 @@ async def test_a_capture_ends_with_its_node(tmp_path):
     capture.close()
 
 
-async def test_a_path_that_cannot_be_written_is_an_error_in_words(listener, tmp_path):
+async def test_a_path_that_cannot_be_written_is_an_invalid_argument(listener, tmp_path):
     """It raises an error with a message, and nothing is captured."""
     with pytest.raises(errors.VerbenaError, match="No such file"):
         listener.node.capture(tmp_path / "nowhere" / "file")

@@ -106,14 +106,14 @@ async def test_a_failed_session_is_logged_as_an_error(written):
     assert (failed["level"], failed["reason"]) == ("error", "resume_timeout")
 
 
-def test_nothing_is_written_unless_asked():
+def test_nothing_is_logged_unless_configured():
     """The library does not change the program's logging unless it is configured."""
     assert [type(handler) for handler in log.logger.handlers] == [logging.NullHandler]
     assert log.logger.level == logging.NOTSET
     assert log.logger.propagate
 
 
-def test_a_peers_words_cannot_forge_a_line():
+def test_a_peers_text_cannot_forge_a_log_line():
     """Line ends and spaces in a field are quoted in both formats."""
     for style in ("text", "json"):
         stream = io.StringIO()

@@ -159,7 +159,7 @@ async def test_totals_never_go_backwards_while_sessions_come_and_go(listener):
     assert listener.node.info_rdma()["rdma_send_ops"] >= 400
 
 
-async def test_a_closed_node_still_tells(listener):
+async def test_a_closed_node_still_reports_its_totals(listener):
     """A closed node reports its totals and no session."""
     session = await dial(listener)
     await session.call("echo", b"x")
@@ -279,7 +279,7 @@ async def test_the_endpoint_takes_its_own_requests_and_no_other(listener, reques
     assert (await get(server.address, "/healthz"))[2] == "ok\n"
 
 
-async def test_many_who_say_nothing_do_not_keep_others_out_for_long(listener):
+async def test_idle_connections_do_not_block_other_clients_for_long(listener):
     """Connections above a limit are rejected at once, and idle ones are closed after their time limit."""
     (server,) = listener.node._metrics_servers
     host, _, port = server.address.rpartition(":")

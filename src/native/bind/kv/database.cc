@@ -51,7 +51,7 @@ nb::object object_of(const kv::Entry& entry) {
 
 // The memory use of a value, which the value itself counts.
 uint64_t memory_of(nb::handle value) {
-  static PyObject* const name = PyUnicode_InternFromString("held");
+  static PyObject* const name = PyUnicode_InternFromString("memory_bytes");
   return nb::cast<uint64_t>(nb::getattr(value, name));
 }
 

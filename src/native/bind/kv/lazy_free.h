@@ -23,7 +23,7 @@ class LazyFree {
     nb::object last = nb::steal(value);
     if (Py_REFCNT(value) > 1) return;
     const Py_ssize_t elements = PyObject_Size(value);
-    const auto bytes = nb::cast<Py_ssize_t>(last.attr("held"));
+    const auto bytes = nb::cast<Py_ssize_t>(last.attr("memory_bytes"));
     const bool is_small = elements < kElements && bytes < kBytes;
     if (is_small && (elements < kFew || now_ns() < deadline_ns)) return;
     const Py_ssize_t each = std::max<Py_ssize_t>(1, bytes / std::max<Py_ssize_t>(1, elements));
@@ -38,7 +38,7 @@ class LazyFree {
       lazy_free_.pop_front();
       const Py_ssize_t before = PyObject_Size(pending.value.ptr());
       waiting_ -= static_cast<uint64_t>(before);
-      pending.value.attr("shed")(pending.step);
+      pending.value.attr("free_some")(pending.step);
       const Py_ssize_t left = PyObject_Size(pending.value.ptr());
       freed_elements_ += static_cast<uint64_t>(before - left);
       if (left == 0) {

@@ -177,7 +177,7 @@ void bind_kv_list(nb::module_& m) {
           },
           nb::arg("elements") = nb::tuple(),
           nb::sig("def __init__(self, elements: Iterable[bytes] = ()) -> None"))
-      .def_prop_ro("held", &ElementList::held,
+      .def_prop_ro("memory_bytes", &ElementList::held,
                    "About how much memory it takes, counted as elements come and go.")
       .def("__len__", &ElementList::size)
       .def(
@@ -253,7 +253,7 @@ void bind_kv_list(nb::module_& m) {
       .def("section", section, nb::arg("start"), nb::arg("stop"),
            nb::sig("def section(self, start: int, stop: int) -> list[bytes]"))
       .def(
-          "shed",
+          "free_some",
           [](ElementList& self, size_t count) {
             count = std::min(count, self.size());
             self.erase(self.size() - count, count);

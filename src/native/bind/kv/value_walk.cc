@@ -300,8 +300,8 @@ std::unique_ptr<kv::ValueWalk> PythonCallbacks::walk(uint64_t object) {
   auto* const value = reinterpret_cast<PyObject*>(object);
   std::unique_ptr<kv::ValueWalk> made;
   with_gil([&] {
-    const bool large =
-        PyObject_Size(value) > kManyElements || nb::cast<uint64_t>(attribute(value, "held")) > kManyBytes;
+    const bool large = PyObject_Size(value) > kManyElements ||
+                       nb::cast<uint64_t>(attribute(value, "memory_bytes")) > kManyBytes;
     if (!large) return;
     if (nb::isinstance<ElementList>(nb::handle(value))) {
       made = std::make_unique<ListCopyCursor>(*this, lazy_free_, value);

@@ -206,7 +206,7 @@ void bind_session(nb::module_& m) {
             self.session->end(why);
           },
           nb::arg("why"))
-      .def("send_goodbye", locked([](Session& s) { s.send_goodbye(); }))
+      .def("send_close", locked([](Session& s) { s.send_close(); }))
       .def("call", call, nb::arg("method"), nb::arg("payload"), nb::arg("timeout_s"))
       .def("start_call", start_call, nb::arg("method"), nb::arg("payload"), nb::arg("queue"),
            nb::arg("token"))

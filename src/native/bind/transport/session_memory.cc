@@ -94,12 +94,12 @@ bool write(SessionHandle& self, const RemoteRegion& remote, const nb::handle& da
 
 using Progress = std::atomic<uint64_t>;
 
-// Takes the memory's registration from the cache, or creates one. With an owner, give_registration() may put
-// it into the cache afterwards.
-transport::KeptRegistration take_registration(Node& node, const BufferView& view, const nb::handle& owner) {
+// Takes the memory's registration from the cache, or creates one. With an owner, return_registration() may
+// put it into the cache afterwards.
+transport::CachedRegistration take_registration(Node& node, const BufferView& view, const nb::handle& owner) {
   const uint32_t access = view.readonly() ? 0 : access::local_write;
   const bool keeps = !owner.is_none() && view.size() <= node.registrations().max_bytes();
-  transport::KeptRegistration entry;
+  transport::CachedRegistration entry;
   if (keeps) {
     const auto held = lock_from_python(node);
     entry = node.registrations().take(view.data(), view.size(), access);
@@ -112,7 +112,7 @@ transport::KeptRegistration take_registration(Node& node, const BufferView& view
   return entry;
 }
 
-void give_registration(Node& node, transport::KeptRegistration entry, bool is_whole) {
+void return_registration(Node& node, transport::CachedRegistration entry, bool is_whole) {
   transport::RegistrationCache::Owners dropped;  // declared first: destroyed with the GIL, without the lock
   const auto held = lock_from_python(node);
   if (entry.owner && is_whole) {
@@ -127,7 +127,7 @@ void transfer(SessionHandle& self, bool is_put, const nb::handle& buffer, const 
               uint32_t fragment_bytes, uint32_t depth, const nb::object& progress, const nb::handle& owner) {
   const BufferView view(buffer, is_put ? PyBUF_SIMPLE : PyBUF_WRITABLE);
   check(self, remote, is_put ? "put" : "get", view.size());
-  transport::KeptRegistration entry = take_registration(*self.node, view, owner);
+  transport::CachedRegistration entry = take_registration(*self.node, view, owner);
   const transport::BulkTarget target{remote.key, remote.offset, view.data(), view.size()};
   transport::BulkResult result;
   Progress acknowledged{0};
@@ -147,7 +147,7 @@ void transfer(SessionHandle& self, bool is_put, const nb::handle& buffer, const 
     result = (is_put ? transport::put : transport::get)(
         *self.node, *self.session, target, {fragment_bytes, depth}, *entry.memory, acknowledged, keep_going);
   }
-  give_registration(*self.node, std::move(entry), !raised && result.outcome == Outcome::ok);
+  return_registration(*self.node, std::move(entry), !raised && result.outcome == Outcome::ok);
   if (raised) throw nb::python_error();
   if (result.outcome != Outcome::ok) {
     raise_outcome(self, is_put ? "put" : "get", result.outcome, result.status, result.detail);

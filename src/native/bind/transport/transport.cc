@@ -155,7 +155,7 @@ void bind_session_values(nb::module_& m) {
       .value("REQUEST", EventKind::request, "The peer calls a method.")
       .value("CANCELLED", EventKind::cancelled, "The peer no longer waits for its call.")
       .value("LINK_LOST", EventKind::link_lost, "The session has lost its link.")
-      .value("GOODBYE", EventKind::goodbye, "The peer ends the session.");
+      .value("PEER_CLOSED", EventKind::peer_closed, "The peer ends the session.");
   nb::enum_<Outcome>(m, "Outcome", nb::is_arithmetic(), "How a call or an operation ended.")
       .value("OK", Outcome::ok)
       .value("REMOTE_FAILURE", Outcome::remote_failure)
@@ -187,7 +187,9 @@ void bind_transport(nb::module_& parent) {
            "Ends futures with the reply, or with (outcome, status, detail); calls on_request(session, call, "
            "method, payload) for requests, with None for those that were cancelled.")
       .def(
-          "set_quiet", [](QueueHandle& self, bool quiet) { self.queue->set_quiet(quiet); }, nb::arg("quiet"),
+          "set_wakeups_suppressed",
+          [](QueueHandle& self, bool suppressed) { self.queue->set_wakeups_suppressed(suppressed); },
+          nb::arg("suppressed"),
           "True: the loop polls the queue, so that its descriptor need not become readable.");
 
   nb::class_<LinkHandle>(m, "Link", "A queue pair that is becoming a session's link.")

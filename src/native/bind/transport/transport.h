@@ -32,7 +32,7 @@ struct NodeHandle {
 class BufferOwner final : public transport::MemoryOwner {
  public:
   explicit BufferOwner(BufferView view) : view_(std::move(view)) {}
-  bool is_alone() const override { return Py_REFCNT(view_.owner()) == 1; }
+  bool is_last_reference() const override { return Py_REFCNT(view_.owner()) == 1; }
 
  private:
   BufferView view_;

@@ -7,7 +7,7 @@
 namespace verbena::bind {
 namespace {
 
-constexpr size_t kMostPolled = 256;
+constexpr size_t kMaxPolled = 256;
 
 using Completions = nb::typed<nb::list, Completion>;
 
@@ -19,18 +19,18 @@ Completions to_list(std::span<const Completion> completions) {
 
 Completions poll(CompletionQueueHandle& self, size_t max) {
   CompletionRouter& router = self.use("poll");
-  drop_kept(router);
-  Completion found[kMostPolled];
-  return to_list({found, router.poll_raw({found, std::min(max, kMostPolled)})});
+  drop_references(router);
+  Completion found[kMaxPolled];
+  return to_list({found, router.poll_raw({found, std::min(max, kMaxPolled)})});
 }
 
 Completions wait(CompletionQueueHandle& self, size_t max, double timeout_s, uint32_t spin_us) {
   CompletionRouter& router = self.use("wait");
-  drop_kept(router);
-  Completion found[kMostPolled];
+  drop_references(router);
+  Completion found[kMaxPolled];
   size_t count = 0;
   wait_with_signals(deadline_after(timeout_s), [&](uint64_t until_ns) {
-    count = router.wait_raw({found, std::min(max, kMostPolled)}, until_ns, spin_us);
+    count = router.wait_raw({found, std::min(max, kMaxPolled)}, until_ns, spin_us);
     return count > 0 || self.cq.is_closed();
   });
   if (count == 0) self.use("wait");
@@ -39,7 +39,7 @@ Completions wait(CompletionQueueHandle& self, size_t max, double timeout_s, uint
 
 Completions drain(CompletionQueueHandle& self) {
   CompletionRouter& router = self.use("wait");
-  drop_kept(router);
+  drop_references(router);
   std::vector<Completion> finished;
   router.drain_watched(finished);
   return to_list(finished);

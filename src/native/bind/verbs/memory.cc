@@ -94,7 +94,7 @@ void Region::close() {
     region_.core()->close();
   }
   // Not earlier: another thread may have released the last view while a peer still accessed the memory.
-  quiet_ = true;
+  is_quiesced_ = true;
   if (exports_ == 0) free_memory();
 }
 
@@ -116,7 +116,7 @@ int Region::export_to(PyObject* self, Py_buffer* view, int flags) {
 }
 
 void Region::export_ended() {
-  if (--exports_ == 0 && quiet_) free_memory();
+  if (--exports_ == 0 && is_quiesced_) free_memory();
 }
 
 LocalPieces::LocalPieces(const nb::handle& local, bool inline_bytes) {
@@ -155,11 +155,11 @@ void LocalPieces::add(uint64_t addr, uint64_t length, uint32_t lkey) {
   if (length > UINT32_MAX) throw Error("limit_exceeded", "use memory", "a piece is longer than 4 GiB");
   total_bytes_ += length;
   const Sge piece{addr, static_cast<uint32_t>(length), lkey};
-  if (count_ < kFew) {
-    few_[count_++] = piece;
+  if (count_ < kInlineSges) {
+    inline_[count_++] = piece;
     return;
   }
-  if (more_.empty()) more_.assign(few_, few_ + count_);
+  if (more_.empty()) more_.assign(inline_, inline_ + count_);
   more_.push_back(piece);
 }
 

@@ -51,7 +51,7 @@ class Region {
   Handle<MemoryRegion> region_;
   uint32_t lkey_;
   size_t exports_ = 0;
-  bool quiet_ = false;  // closed, and no peer accesses the memory
+  bool is_quiesced_ = false;  // closed, and no peer accesses the memory
 };
 
 struct MemorySlice {
@@ -67,15 +67,15 @@ class LocalPieces {
  public:
   LocalPieces(const nb::handle& local, bool inline_bytes);
 
-  std::span<const Sge> span() const { return more_.empty() ? std::span(few_, count_) : std::span(more_); }
+  std::span<const Sge> span() const { return more_.empty() ? std::span(inline_, count_) : std::span(more_); }
   uint64_t total_bytes() const { return total_bytes_; }
 
  private:
   void add(const nb::handle& piece);
   void add(uint64_t addr, uint64_t length, uint32_t lkey);
 
-  static constexpr size_t kFew = 4;
-  Sge few_[kFew];
+  static constexpr size_t kInlineSges = 4;
+  Sge inline_[kInlineSges];
   size_t count_ = 0;
   std::vector<Sge> more_;
   uint64_t total_bytes_ = 0;

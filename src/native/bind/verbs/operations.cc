@@ -38,7 +38,7 @@ PostResult post_once(const Operation& op, Post post) {
 }
 
 uint64_t begin(const Operation& op) {
-  drop_kept(op.router);
+  drop_references(op.router);
   const uint64_t id = op.router.begin(op.qp.number);
   if (id == 0)
     throw Error("limit_exceeded", op.name, "too many operations are under way on this completion queue");
@@ -75,7 +75,7 @@ void give_up(const Operation& op, uint64_t id, bool posted) {
 
 // The slow path of run(): the post was not accepted, or the operation did not complete at once.
 template <typename Post>
-Completion run_slowly(const Operation& op, uint64_t id, double timeout_s, PostResult result, Post post) {
+Completion run_waiting(const Operation& op, uint64_t id, double timeout_s, PostResult result, Post post) {
   const uint64_t deadline_ns = deadline_after(timeout_s);
   bool finished = false;
   try {
@@ -106,7 +106,7 @@ template <typename Post>
 Completion run(const Operation& op, uint64_t id, double timeout_s, Post post) {
   Completion done;
   const PostResult result = post_once(op, post);
-  if (result.accepted == 0 || !op.router.take(id, done)) done = run_slowly(op, id, timeout_s, result, post);
+  if (result.accepted == 0 || !op.router.take(id, done)) done = run_waiting(op, id, timeout_s, result, post);
   if (done.status != Status::success) [[unlikely]]
     raise_completion(done.status, op.name, op.qp.peer);
   return done;
@@ -265,7 +265,7 @@ size_t run_many(QueuePairHandle& self, Opcode opcode, const nb::object& local, c
                            .remote_length = remote.length,
                            .lkey = piece.lkey,
                            .rkey = remote.rkey};
-  drop_kept(*self.send_router);
+  drop_references(*self.send_router);
   const std::shared_ptr<void> keep = keep_object(local);
   BatchResult result;
   {

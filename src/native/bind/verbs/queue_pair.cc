@@ -12,15 +12,15 @@
 namespace verbena::bind {
 namespace {
 
-constexpr size_t kFewRequests = 16;
+constexpr size_t kStackRequests = 16;
 
 // Posts a tuple of work requests. If not all are accepted, raises an error with the number of accepted ones.
 template <typename Request, typename Posted, typename Post>
-void post_all(const nb::tuple& requests, KeptMemory& kept, const char* operation, const std::string& peer,
-              Post post) {
+void post_all(const nb::tuple& requests, RequestReferences& kept, const char* operation,
+              const std::string& peer, Post post) {
   const size_t count = requests.size();
-  Posted few[kFewRequests];
-  std::vector<Posted> many(count > kFewRequests ? count : 0);
+  Posted few[kStackRequests];
+  std::vector<Posted> many(count > kStackRequests ? count : 0);
   Posted* const batch = many.empty() ? few : many.data();
   for (size_t i = 0; i < count; ++i) batch[i] = nb::cast<const Request&>(requests[i]).posted();
   const PostResult result = post(std::span<const Posted>(batch, count));
@@ -30,13 +30,13 @@ void post_all(const nb::tuple& requests, KeptMemory& kept, const char* operation
 
 void post_send(QueuePairHandle& self, const nb::tuple& requests) {
   QueuePair& qp = self.qp.use("post_send");
-  post_all<SendWorkRequest, SendRequest>(requests, self.kept_sends, "post_send", self.peer,
+  post_all<SendWorkRequest, SendRequest>(requests, self.send_references, "post_send", self.peer,
                                          [&](auto batch) { return qp.post_send(batch); });
 }
 
 void post_recv(QueuePairHandle& self, const nb::tuple& requests) {
   QueuePair& qp = self.qp.use("post_recv");
-  post_all<RecvWorkRequest, RecvRequest>(requests, self.kept_recvs, "post_recv", self.peer,
+  post_all<RecvWorkRequest, RecvRequest>(requests, self.recv_references, "post_recv", self.peer,
                                          [&](auto batch) { return qp.post_recv(batch); });
 }
 

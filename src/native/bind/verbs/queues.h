@@ -40,7 +40,7 @@ struct SharedReceiveQueueHandle {
   }
 
   Handle<SharedReceiveQueue> srq;
-  KeptMemory kept;  // twice the depth: a receive leaves the queue before its message is complete
+  RequestReferences kept;  // twice the depth: a receive leaves the queue before its message is complete
 };
 
 struct QueuePairHandle {
@@ -51,8 +51,8 @@ struct QueuePairHandle {
         send_router(send.router),
         recv_router(recv.router),
         scratch(domain.scratch),
-        kept_sends(queue_pair->limits().max_send),
-        kept_recvs(queue_pair->limits().max_recv) {}
+        send_references(queue_pair->limits().max_send),
+        recv_references(queue_pair->limits().max_recv) {}
   ~QueuePairHandle() { close(); }
 
   // Closes the QP. Tracked operations that have not completed end with WR_FLUSH_ERR.
@@ -64,15 +64,15 @@ struct QueuePairHandle {
       send_router->forget_qp(number);
       recv_router->forget_qp(number);
     }
-    kept_sends.clear();
-    kept_recvs.clear();
+    send_references.clear();
+    recv_references.clear();
   }
 
   Handle<QueuePair> qp;
   uint32_t number;
   Owned<CompletionRouter> send_router, recv_router;
   Owned<ScratchWords> scratch;
-  KeptMemory kept_sends, kept_recvs;
+  RequestReferences send_references, recv_references;
   std::string peer;  // for error messages
 };
 

@@ -30,9 +30,9 @@ struct RecvWorkRequest {
 
 // Holds references to the local memory of the last `depth` posted requests. With the depth of the queue, this
 // covers every request in flight.
-class KeptMemory {
+class RequestReferences {
  public:
-  explicit KeptMemory(size_t depth) : ring_(depth) {}
+  explicit RequestReferences(size_t depth) : ring_(depth) {}
   void add(const nb::object& local) {
     if (ring_.empty()) return;
     ring_[next_] = local;

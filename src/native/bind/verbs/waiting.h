@@ -45,7 +45,7 @@ inline std::shared_ptr<void> keep_object(const nanobind::handle& object) {
           }};
 }
 
-inline void drop_kept(CompletionRouter& router) {
+inline void drop_references(CompletionRouter& router) {
   if (router.has_dropped()) [[unlikely]]
     router.take_dropped();
 }

@@ -40,7 +40,7 @@ class Link : public std::enable_shared_from_this<Link> {
 
  private:
   bool try_connect(FakeQueuePair& initiator, const Address& listener) const;
-  [[noreturn]] void throw_gone();
+  [[noreturn]] void throw_peer_died();
   void expire();
   void settle(ConnectionState state, ErrorCode error_code);
 

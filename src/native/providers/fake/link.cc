@@ -24,7 +24,7 @@ Link::Link(const std::shared_ptr<FakeQueuePair>& initiator, std::string initiato
 
 void Link::accept(const std::shared_ptr<FakeQueuePair>& qp, const ConnectParams& params) {
   const auto initiator = qps_[kInitiator].lock();
-  if (!initiator || state() != ConnectionState::connecting) throw_gone();
+  if (!initiator || state() != ConnectionState::connecting) throw_peer_died();
   // The listening end first: it must be able to receive before the initiator can send.
   qp->connect_to(initiator->address(), params);
   qp->set_link(shared_from_this());
@@ -38,7 +38,7 @@ void Link::accept(const std::shared_ptr<FakeQueuePair>& qp, const ConnectParams&
   }
   refuse(ConnectionState::failed, "peer_died", {});
   qp->link_ended(*this);
-  throw_gone();
+  throw_peer_died();
 }
 
 bool Link::try_connect(FakeQueuePair& initiator, const Address& listener) const {
@@ -50,7 +50,7 @@ bool Link::try_connect(FakeQueuePair& initiator, const Address& listener) const 
   }
 }
 
-void Link::throw_gone() {
+void Link::throw_peer_died() {
   const bool timed_out = error_code() == "connect_timeout";
   throw Error(timed_out ? ErrorCode("connect_timeout") : "peer_died", "accept", "the initiator has gone");
 }

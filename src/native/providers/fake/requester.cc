@@ -7,7 +7,7 @@ namespace {
 
 bool brings_data(Opcode opcode) { return opcode == Opcode::read || is_atomic(opcode); }
 
-constexpr uint8_t kRetryForEver = 7;
+constexpr uint8_t kInfiniteRnrRetry = 7;
 
 }  // namespace
 
@@ -74,7 +74,7 @@ void FakeQueuePair::take_response(const OpenedPacket& packet) {
     return;  // the response to an earlier repetition
   if (header.kind == PacketKind::rnr_nak) {
     if (rnr_retries_ == 0) return finish_head(Status::rnr_retry_exc_err);
-    if (rnr_retries_ != kRetryForEver) --rnr_retries_;
+    if (rnr_retries_ != kInfiniteRnrRetry) --rnr_retries_;
     retries_ = attributes_.retry_count;  // the peer is alive
     return wait(Waiting::receiver, soft::rnr_delay_ns(static_cast<uint8_t>(header.rnr_timer)));
   }

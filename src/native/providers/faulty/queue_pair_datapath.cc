@@ -30,12 +30,12 @@ PostError FaultyQueuePair::check(const SendRequest& request) const {
 
 PostError FaultyQueuePair::post_one(const SendRequest& request) {
   if (const PostError error = check(request); error != PostError::none) return error;
-  const bool nothing_held = issued_ == queue_.size();
+  const bool none_delayed = issued_ == queue_.size();
   const auto fault = plan_->match(request.opcode);
   PostedRequest posted(request, signal_all_ || (request.flags & send_flag::signaled), first_ + queue_.size());
   if (fault) posted.apply(*fault, *pd_, plan_->now());
   queue_.push_back(std::move(posted));
-  if (fault || !nothing_held) {
+  if (fault || !none_delayed) {
     advance_locked();
     send_cq_->announce();
     return PostError::none;

@@ -55,7 +55,7 @@ class Channel {
   size_t room() const { return kBatch - count_; }
   OutSegment* claim() {
     if (count_ == kBatch) return nullptr;
-    if (count_ == batch_.size()) batch_.resize(count_ == 0 ? kFewSegments : kBatch);
+    if (count_ == batch_.size()) batch_.resize(count_ == 0 ? kInitialSegments : kBatch);
     return &batch_[count_];
   }
   size_t commit() { return batch_[count_++].total_bytes(); }
@@ -76,7 +76,7 @@ class Channel {
 
  private:
   static constexpr size_t kMaxIovecs = 96;
-  static constexpr size_t kFewSegments = 4;  // enough for a connection without long requests
+  static constexpr size_t kInitialSegments = 4;  // enough for a connection without long requests
   // Bounded because a thread that wants to post waits for the queue pair's lock meanwhile.
   static constexpr size_t kMaxReadBytes = 1 << 19;
 

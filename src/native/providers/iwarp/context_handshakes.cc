@@ -267,16 +267,16 @@ void IwarpContext::find_peer_of(uint32_t number) {
     const bool over = for_it && (handshake.is_abandoned() || answer_endpoint_request(handshake));
     at = over ? handshakes_.erase(at) : std::next(at);
   }
-  bool is_alone = false;
+  bool accepts_now = false;
   QpAttributes attributes;
   uint32_t generation = 0;
   with_qp(number, [&](soft::SoftQueuePair& soft_qp) {
     auto& qp = static_cast<IwarpQueuePair&>(soft_qp);
     generation = qp.generation();
     attributes = qp.attributes();
-    is_alone = qp.admits(attributes.dest_gid, attributes.dest_qp_num) == IwarpQueuePair::Admission::now;
+    accepts_now = qp.admits(attributes.dest_gid, attributes.dest_qp_num) == IwarpQueuePair::Admission::now;
   });
-  if (!is_alone) return;
+  if (!accepts_now) return;
   const auto peer = std::pair(attributes.dest_gid, attributes.dest_qp_num);
   const auto own = std::pair(to_gid(node_address_), number);
   if (own < peer) return;

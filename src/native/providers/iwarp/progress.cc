@@ -45,18 +45,18 @@ void IwarpContext::run(const std::stop_token& stop) {
 // there was more than data on queue pairs.
 bool IwarpContext::run_transport() {
   transport_->check_timers(now_ns());
-  bool is_news = false;
+  bool has_event = false;
   if (transport_->has_incoming()) accept_streams();
   // Streams that become ready again meanwhile are handled after the sockets.
   for (size_t left = transport_->ready_count(); left > 0; --left) {
     const auto key = transport_->take_ready();
     if (!key) break;
     const auto tag = static_cast<Tag>(*key >> 56);
-    is_news = is_news || tag != Tag::queue_pair;
+    has_event = has_event || tag != Tag::queue_pair;
     handle(tag, *key & kIdMask);
     transport_->ready_handled(*key);
   }
-  return is_news;
+  return has_event;
 }
 
 void IwarpContext::handle(Tag tag, uint64_t id) {

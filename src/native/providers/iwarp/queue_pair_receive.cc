@@ -14,7 +14,7 @@
 namespace verbena::iwarp {
 namespace {
 
-constexpr uint8_t kEndlessRetries = 7;
+constexpr uint8_t kInfiniteRnrRetry = 7;
 
 const Refusal kBadResponse{Status::bad_resp_err, TerminateCode::rdmap_stream};
 
@@ -261,7 +261,7 @@ void IwarpQueuePair::peer_not_ready(uint64_t executed, uint8_t rnr_timer) {
   while (!pending_.empty() && pending_.back() >= emit_) pending_.pop_back();
   channel_->stream().rewind(executed);
   peer_not_ready_ = true;
-  if (attributes_.rnr_retry == kEndlessRetries) return;
+  if (attributes_.rnr_retry == kInfiniteRnrRetry) return;
   if (attributes_.rnr_retry == 0) return finish(emit_, Status::rnr_retry_exc_err);
   rnr_deadline_ns_ = now_ns() + attributes_.rnr_retry * soft::rnr_delay_ns(rnr_timer);
   iwarp_.wake();  // to start the RNR timer

@@ -94,7 +94,7 @@ void IwarpQueuePair::pump() {
   }
   output_is_stale_ = false;
   advance_send_queue();
-  if (channel_->stream().fault() && !channel_->stream().owes_responses()) return end_fault();
+  if (channel_->stream().fault() && !channel_->stream().has_pending_responses()) return end_fault();
   watch();
 }
 
@@ -121,7 +121,7 @@ bool IwarpQueuePair::fill() {
     if (!add(respond)) break;
   }
   if (stream.fault()) {
-    if (stream.owes_responses()) return bytes > 0;
+    if (stream.has_pending_responses()) return bytes > 0;
     while (add([&](OutSegment& out) { return stream.compose_fault_report(out); })) continue;
     return bytes > 0;
   }
@@ -242,7 +242,7 @@ void IwarpQueuePair::compose_write(OutSegment& out, SendEntry& entry) {
     out.ends_request = true;
     return;
   }
-  if (const uint32_t run = stream.run_within(entry.length - entry.cursor, channel_->room())) {
+  if (const uint32_t run = stream.run_length(entry.length - entry.cursor, channel_->room())) {
     return stream.compose_run(out, run);
   }
   if (entry.cursor == 0) number_of(emit_) = stream.count_request();

@@ -45,9 +45,9 @@ int IwarpQueuePair::check_timers(uint64_t now) {
     const uint64_t limit = soft::retry_limit_ns(attributes_.timeout, attributes_.retry_count);
     const uint64_t mark = send_queue_.head() + (channel_ ? channel_->bytes_moved() : 0);
     // A responder waits for the initiator's first message without a limit.
-    const bool may_speak = !channel_ || channel_->stream().may_send();
+    const bool may_send = !channel_ || channel_->stream().may_send();
     const bool waiting =
-        send_queue_.head() != send_queue_.tail() && state() == QpState::rts && limit != 0 && may_speak;
+        send_queue_.head() != send_queue_.tail() && state() == QpState::rts && limit != 0 && may_send;
     // Bytes in the send buffer may take long: a slow path is not a dead peer.
     const size_t unconfirmed = waiting && channel_ ? channel_->stream_socket().unconfirmed() : 0;
     const bool has_moved = mark != timer_mark_ || unconfirmed != unconfirmed_mark_;

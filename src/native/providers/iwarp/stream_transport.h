@@ -22,7 +22,7 @@ class StreamTransport {
 
   virtual ~StreamTransport() = default;
   // Events on the transport's sockets carry `tag`. `wake` interrupts epoll_wait on `epoll` from any thread.
-  virtual void start(int epoll, uint64_t tag, void (*wake)(void*), void* waker) = 0;
+  virtual void start(int epoll, uint64_t tag, void (*wake)(void*), void* wake_argument) = 0;
   virtual void close() = 0;
 
   // Listens on the first address that allows it and returns its endpoint id. Throws address_in_use or

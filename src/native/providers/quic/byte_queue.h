@@ -27,11 +27,11 @@ class BlockPool {
     return block;
   }
   void give(Block block) {
-    if (free_.size() < kKept) free_.push_back(std::move(block));
+    if (free_.size() < kMaxFreeBlocks) free_.push_back(std::move(block));
   }
 
  private:
-  static constexpr size_t kKept = 64;  // 4 MiB
+  static constexpr size_t kMaxFreeBlocks = 64;  // 4 MiB
   std::vector<Block> free_;
 };
 

@@ -86,7 +86,7 @@ void Connection::set_up(const Endpoint::Route& route, const InitialPacket* initi
   const Library& lib = library();
   const Options& options = engine_.options();
   const uint64_t now = now_ns();
-  datagram_bytes_ = options.datagram_bytes ? options.datagram_bytes : longest_datagram(route.remote);
+  datagram_bytes_ = options.datagram_bytes ? options.datagram_bytes : max_datagram_bytes(route.remote);
   const bool is_large = datagram_bytes_ > NGTCP2_MAX_UDP_PAYLOAD_SIZE && datagram_bytes_ > 1452;
 
   ngtcp2_settings settings;
@@ -180,8 +180,8 @@ void Connection::start_tls() {
 
 int Connection::verify() {
   const bool is_required = role_ == Role::client || engine_.credentials().requires_peer_certificate();
-  verdict_ = verify_peer(session_, host_, is_required);
-  return verdict_ ? GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR : 0;
+  certificate_error_ = verify_peer(session_, host_, is_required);
+  return certificate_error_ ? GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR : 0;
 }
 
 std::string Connection::cipher() const {
@@ -237,9 +237,9 @@ void Connection::consumed(StreamState& stream, size_t bytes) {
   }
   library().ngtcp2_conn_extend_max_offset(conn_, bytes);
   // ngtcp2 announces a larger window only when it is worth a packet, so let it write from time to time.
-  constexpr uint64_t kWorthTelling = 64 * 1024;
+  constexpr uint64_t kUpdateBytes = 64 * 1024;
   granted_ += bytes;
-  if (granted_ < kWorthTelling) return;
+  if (granted_ < kUpdateBytes) return;
   granted_ = 0;
   engine_.touch(*this);
 }
@@ -258,7 +258,7 @@ bool Connection::is_polled() const {
                      [](const auto& entry) { return entry.second->is_held && entry.second->wanted == 0; });
 }
 
-void Connection::fail(Verdict reason) {
+void Connection::fail(EndReason reason) {
   if (!conn_) return;
   end_reason_ = std::move(reason);
   if (end_reason_.code.empty()) end_reason_.code = "peer_died";

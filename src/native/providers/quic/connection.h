@@ -76,7 +76,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::shared_ptr<const Certificates>& certificates() const { return certificates_; }
   std::string cipher() const;
   // Why the connection ended.
-  const Verdict& end_reason() const { return end_reason_; }
+  const EndReason& end_reason() const { return end_reason_; }
 
   std::shared_ptr<StreamState> open_stream();
   void release(StreamState& stream);  // its QuicStream is destroyed
@@ -89,7 +89,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   uint64_t expiry() const;
   void handle_expiry(uint64_t now);
   void close(uint64_t now);             // sends a close packet and ends the connection
-  void fail(Verdict reason);            // ends the connection
+  void fail(EndReason reason);          // ends the connection
   void peer_unreachable(uint64_t now);  // reported by an ICMP error
 
   uint64_t timer_ns = UINT64_MAX;  // owned by the engine
@@ -125,8 +125,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   gnutls_session_t session_ = nullptr;
   ngtcp2_crypto_conn_ref reference_{};
   bool is_established_ = false;
-  Verdict verdict_;  // on the peer's certificate
-  Verdict end_reason_;
+  EndReason certificate_error_;  // of the peer's certificate
+  EndReason end_reason_;
   std::map<int64_t, std::shared_ptr<StreamState>> streams_;
   std::deque<std::shared_ptr<StreamState>> unopened_, sendable_, blocked_;
   size_t datagram_bytes_ = 0, send_limit_;

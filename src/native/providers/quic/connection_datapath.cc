@@ -51,7 +51,7 @@ void Connection::settle(int error, uint64_t now) {
       const bool is_alert = why.type == NGTCP2_CONNECTION_CLOSE_ERROR_CODE_TYPE_TRANSPORT &&
                             why.error_code >= NGTCP2_CRYPTO_ERROR &&
                             why.error_code < NGTCP2_CRYPTO_ERROR + 256;
-      if (is_alert) return fail(verdict_of_alert(static_cast<uint8_t>(why.error_code & 0xff)));
+      if (is_alert) return fail(reason_of_alert(static_cast<uint8_t>(why.error_code & 0xff)));
       if (!is_established_)
         return fail({"tls_handshake", "the peer closed the connection during the handshake"});
       return fail({"peer_died", "the peer closed the connection"});
@@ -66,18 +66,18 @@ void Connection::settle(int error, uint64_t now) {
     case NGTCP2_ERR_HANDSHAKE_TIMEOUT:
       return fail({"connect_timeout", ""});
     case NGTCP2_ERR_CRYPTO: {
-      Verdict verdict = verdict_;
-      if (!verdict) {
-        verdict.alert = lib.ngtcp2_conn_get_tls_alert(conn_);
-        const char* name = lib.gnutls_alert_get_name(static_cast<gnutls_alert_description_t>(verdict.alert));
-        verdict.code =
-            verdict.alert == GNUTLS_A_CERTIFICATE_REQUIRED ? ErrorCode("tls_untrusted") : "tls_handshake";
-        verdict.detail = name ? name : "the TLS handshake failed";
+      EndReason reason = certificate_error_;
+      if (!reason) {
+        reason.alert = lib.ngtcp2_conn_get_tls_alert(conn_);
+        const char* name = lib.gnutls_alert_get_name(static_cast<gnutls_alert_description_t>(reason.alert));
+        reason.code =
+            reason.alert == GNUTLS_A_CERTIFICATE_REQUIRED ? ErrorCode("tls_untrusted") : "tls_handshake";
+        reason.detail = name ? name : "the TLS handshake failed";
       }
-      lib.ngtcp2_connection_close_error_set_transport_error_tls_alert(&why, verdict.alert, nullptr, 0);
+      lib.ngtcp2_connection_close_error_set_transport_error_tls_alert(&why, reason.alert, nullptr, 0);
       send_close_packet(why, now);
       if (role_ == Role::server) ++engine_.counters().refused_certificates;
-      return fail(verdict);
+      return fail(reason);
     }
     default:
       lib.ngtcp2_connection_close_error_set_transport_error_liberr(&why, error, nullptr, 0);

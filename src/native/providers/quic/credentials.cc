@@ -102,7 +102,7 @@ std::shared_ptr<const Certificates> Credentials::current() {
   return current_;
 }
 
-Verdict verify_peer(gnutls_session_t session, const std::string& host, bool is_required) {
+EndReason verify_peer(gnutls_session_t session, const std::string& host, bool is_required) {
   const Library& lib = library();
   unsigned count = 0;
   if (!lib.gnutls_certificate_get_peers(session, &count) || count == 0) {
@@ -128,7 +128,7 @@ Verdict verify_peer(gnutls_session_t session, const std::string& host, bool is_r
   return {"tls_untrusted", detail, GNUTLS_A_BAD_CERTIFICATE};
 }
 
-Verdict verdict_of_alert(uint8_t alert) {
+EndReason reason_of_alert(uint8_t alert) {
   const char* name = library().gnutls_alert_get_name(static_cast<gnutls_alert_description_t>(alert));
   const std::string text = name ? name : "alert " + std::to_string(alert);
   switch (alert) {

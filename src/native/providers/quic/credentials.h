@@ -60,7 +60,7 @@ class Credentials {
 
 // Why a peer's certificate, or ours at the peer, was refused: an error code, details, and the TLS alert for
 // the other end.
-struct Verdict {
+struct EndReason {
   ErrorCode code;
   std::string detail;
   uint8_t alert = 0;
@@ -69,8 +69,8 @@ struct Verdict {
 };
 
 // Checks the certificate of the session's peer. `host`: the name that it must have; empty: any.
-Verdict verify_peer(gnutls_session_t session, const std::string& host, bool is_required);
+EndReason verify_peer(gnutls_session_t session, const std::string& host, bool is_required);
 // What an alert from the peer means for us.
-Verdict verdict_of_alert(uint8_t alert);
+EndReason reason_of_alert(uint8_t alert);
 
 }  // namespace verbena::quic

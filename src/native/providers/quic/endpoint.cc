@@ -240,7 +240,7 @@ bool Endpoint::try_send(const Route& route, std::span<const std::byte> bytes, si
   return true;
 }
 
-size_t longest_datagram(const SocketAddress& remote) {
+size_t max_datagram_bytes(const SocketAddress& remote) {
   const UniqueFd probe(::socket(remote.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!probe || connect(probe.get(), remote.get(), remote.length) != 0) return kEthernetPayload;
   const bool is_v6 = remote.storage.ss_family == AF_INET6;

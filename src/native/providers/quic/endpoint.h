@@ -104,6 +104,6 @@ void Endpoint::read_errors(Visit visit) {
 
 // The longest datagram for this peer: the MTU of the route's first link without headers. Longer than an
 // Ethernet frame only on the loopback, where no later link can be smaller.
-size_t longest_datagram(const SocketAddress& remote);
+size_t max_datagram_bytes(const SocketAddress& remote);
 
 }  // namespace verbena::quic

@@ -27,11 +27,11 @@ Engine::Engine(const Options& options)
 
 Engine::~Engine() { close(); }
 
-void Engine::start(int epoll, uint64_t tag, void (*wake)(void*), void* waker) {
+void Engine::start(int epoll, uint64_t tag, void (*wake)(void*), void* wake_argument) {
   epoll_ = epoll;
   tag_ = tag;
   wake_ = wake;
-  waker_ = waker;
+  wake_argument_ = wake_argument;
 }
 
 void Engine::close() {
@@ -208,14 +208,14 @@ void Engine::established(Connection& connection) {
 void Engine::add_incoming(std::shared_ptr<StreamState> stream) {
   incoming_.push_back(std::move(stream));
   has_incoming_.store(true, std::memory_order_relaxed);
-  if (!is_progress_thread()) wake_(waker_);
+  if (!is_progress_thread()) wake_(wake_argument_);
 }
 
 void Engine::notify(StreamState& stream) {
   if (stream.is_queued || !stream.is_held || (stream.readiness() & stream.wanted) == 0) return;
   stream.is_queued = true;
   ready_.push_back(stream.shared_from_this());
-  if (!is_progress_thread()) wake_(waker_);
+  if (!is_progress_thread()) wake_(wake_argument_);
 }
 
 void Engine::touch(Connection& connection) {
@@ -246,7 +246,7 @@ void Engine::set_timer(Connection& connection) {
   timers_.insert({expiry, &connection});
   if (expiry >= deadline_ns_.load(std::memory_order_relaxed)) return;
   deadline_ns_.store(expiry, std::memory_order_relaxed);
-  if (!is_progress_thread()) wake_(waker_);
+  if (!is_progress_thread()) wake_(wake_argument_);
 }
 
 uint64_t Engine::deadline_ns() const { return deadline_ns_.load(std::memory_order_relaxed); }
@@ -305,7 +305,7 @@ Counts Engine::counts() const {
           {"early_data", counters_.early_data},
           {"version_negotiations", counters_.version_negotiations},
           {"retries", counters_.retries},
-          {"turned_away", counters_.turned_away},
+          {"rejected_handshakes", counters_.rejected_handshakes},
           {"refused_certificates", counters_.refused_certificates},
           {"violations", counters_.violations},
           {"reloads", credentials_.reloads()},

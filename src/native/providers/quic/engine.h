@@ -30,7 +30,7 @@ struct Counters {
   uint64_t early_data = 0;            // refused: it can be replayed
   uint64_t version_negotiations = 0;  // clients with unsupported versions
   uint64_t retries = 0;               // clients that had to prove their address
-  uint64_t turned_away = 0;           // clients above the limit
+  uint64_t rejected_handshakes = 0;   // clients above the limit
   uint64_t refused_certificates = 0;
   uint64_t violations = 0;  // connections that ended by a protocol error of the peer
 };
@@ -41,7 +41,7 @@ class Engine final : public iwarp::StreamTransport, public std::enable_shared_fr
   ~Engine() override;
 
   // iwarp::StreamTransport
-  void start(int epoll, uint64_t tag, void (*wake)(void*), void* waker) override;
+  void start(int epoll, uint64_t tag, void (*wake)(void*), void* wake_argument) override;
   void close() override;
   int listen(const std::vector<SocketAddress>& addresses, const std::string& text) override;
   void stop_listening(int endpoint_id) override;
@@ -116,7 +116,7 @@ class Engine final : public iwarp::StreamTransport, public std::enable_shared_fr
   int epoll_ = -1;
   uint64_t tag_ = 0;
   void (*wake_)(void*) = nullptr;
-  void* waker_ = nullptr;
+  void* wake_argument_ = nullptr;
   std::atomic<std::thread::id> progress_thread_{};
 
   std::map<int, std::shared_ptr<Endpoint>> endpoints_;

@@ -9,11 +9,11 @@
 namespace verbena::quic {
 namespace {
 
-constexpr size_t kShortestFirstDatagram = 1200;  // RFC 9000, 14.1: a client's first datagram is not shorter
+constexpr size_t kMinInitialBytes = 1200;  // RFC 9000, 14.1: a client's first datagram is not shorter
 constexpr uint64_t kTokenLifetimeNs = 10'000'000'000;
 constexpr uint64_t kIdleConnectionNs = 5'000'000'000;  // kept for the next queue pair
 constexpr uint64_t kIdleCheckNs = 1'000'000'000;
-constexpr size_t kFewHalfOpen = 64;  // above this, clients must prove their address
+constexpr size_t kMaxUnvalidatedHalfOpen = 64;  // above this, clients must prove their address
 constexpr int kBatchesPerTurn = 4;
 
 bool is_early_data(std::span<const std::byte> datagram) {
@@ -100,7 +100,7 @@ void Engine::handle_initial(const std::shared_ptr<Endpoint>& endpoint, std::span
     ++counters_.early_data;
     return;
   }
-  if (!endpoint->is_listening || datagram.size() < kShortestFirstDatagram ||
+  if (!endpoint->is_listening || datagram.size() < kMinInitialBytes ||
       (result != 0 && result != NGTCP2_ERR_RETRY)) {
     ++counters_.garbage;
     return;
@@ -114,11 +114,11 @@ void Engine::handle_initial(const std::shared_ptr<Endpoint>& endpoint, std::span
     ++counters_.garbage;
     return;
   }
-  if (!initial.was_retried && (result == NGTCP2_ERR_RETRY || half_open_ >= kFewHalfOpen)) {
+  if (!initial.was_retried && (result == NGTCP2_ERR_RETRY || half_open_ >= kMaxUnvalidatedHalfOpen)) {
     return send_retry(*endpoint, head, route, now);
   }
   if (half_open_ >= options_.stream.max_handshakes) {
-    ++counters_.turned_away;
+    ++counters_.rejected_handshakes;
     return;
   }
   try {
@@ -128,7 +128,7 @@ void Engine::handle_initial(const std::shared_ptr<Endpoint>& endpoint, std::span
     ++half_open_;
     connection->read(datagram, route, now);
   } catch (const std::exception&) {
-    ++counters_.turned_away;
+    ++counters_.rejected_handshakes;
   }
 }
 
@@ -169,7 +169,7 @@ void Engine::send_retry(Endpoint& endpoint, const ngtcp2_pkt_hd& head, const End
 void Engine::negotiate_version(Endpoint& endpoint, const ngtcp2_version_cid& called, size_t size,
                                const Endpoint::Route& route) {
   ++counters_.version_negotiations;
-  if (!endpoint.is_listening || size < kShortestFirstDatagram) return;
+  if (!endpoint.is_listening || size < kMinInitialBytes) return;
   const uint32_t versions[] = {NGTCP2_PROTO_VER_V1};
   uint8_t unused = 0;
   library().gnutls_rnd(GNUTLS_RND_NONCE, &unused, 1);

@@ -126,7 +126,7 @@ SocketAddress QuicStream::peer() const {
 }
 
 void QuicStream::set_error() {
-  const Verdict& reason = state_->connection->end_reason();
+  const EndReason& reason = state_->connection->end_reason();
   // A stream that only the peer has reset does not describe the connection's end.
   code_ = state_->connection->is_alive() || reason.code == "peer_died" ? ErrorCode() : reason.code;
   detail_ = reason.detail;

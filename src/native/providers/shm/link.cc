@@ -64,12 +64,12 @@ bool Link::take_hello(ControlMessage& message) {
   std::memcpy(gid_.data(), hello.gid, gid_.size());
   table_ = Mapping(message.fds[0].get(), soft::kRegionTableBytes, false);
   doorbell_ = std::move(message.fds[1]);
-  process_vm_.store(probe_plain_memory(hello), std::memory_order_relaxed);
+  process_vm_.store(probe_process_vm(hello), std::memory_order_relaxed);
   ready_.store(true, std::memory_order_release);
   return true;
 }
 
-bool Link::probe_plain_memory(const Hello& hello) const {
+bool Link::probe_process_vm(const Hello& hello) const {
   // Selects the slower way where the faster one is allowed, for tests and comparison.
   const char* choice = std::getenv("VERBENA_SHM_PLAIN_MEMORY");
   if (choice && std::string_view(choice) == "staged") return false;

@@ -29,8 +29,8 @@ class Link {
   const soft::RegionEntry* regions() const {
     return reinterpret_cast<const soft::RegionEntry*>(table_.data());
   }
-  bool reaches_plain_memory() const { return process_vm_.load(std::memory_order_relaxed); }
-  void lose_plain_memory() { process_vm_.store(false, std::memory_order_relaxed); }
+  bool can_use_process_vm() const { return process_vm_.load(std::memory_order_relaxed); }
+  void disable_process_vm() { process_vm_.store(false, std::memory_order_relaxed); }
   bool ready() const { return ready_.load(std::memory_order_acquire); }
   bool alive() const { return alive_.load(std::memory_order_acquire); }
   void fail() { alive_.store(false, std::memory_order_release); }
@@ -64,7 +64,7 @@ class Link {
     Mapping mapping;
   };
 
-  bool probe_plain_memory(const Hello& hello) const;
+  bool probe_process_vm(const Hello& hello) const;
 
   UnsharedSocket socket_;
   const int pid_;

@@ -32,7 +32,7 @@ ShmQueuePair::ShmQueuePair(std::shared_ptr<soft::SoftDomain> domain, const QpOpt
 
 Capabilities ShmQueuePair::capabilities() const {
   const std::lock_guard lock(lock_);
-  const char* plain = !link_ ? "not connected" : link_->reaches_plain_memory() ? "process_vm" : "staged";
+  const char* plain = !link_ ? "not connected" : link_->can_use_process_vm() ? "process_vm" : "staged";
   return {{"arena_memory", "direct"}, {"plain_memory", plain}, {"acknowledged", "yes"}, {"atomics", "yes"}};
 }
 

@@ -211,7 +211,7 @@ ShmQueuePair::Step ShmQueuePair::access_directly(uint64_t index, std::byte* targ
 ShmQueuePair::Step ShmQueuePair::access_plain(uint64_t index) {
   SendEntry& entry = send_queue_.at(index);
   const bool atomic = is_atomic(entry.opcode);
-  if (atomic || !link_->reaches_plain_memory()) {
+  if (atomic || !link_->can_use_process_vm()) {
     entry.started = true;
     return send_staged(index);
   }
@@ -228,7 +228,7 @@ ShmQueuePair::Step ShmQueuePair::access_plain(uint64_t index) {
     if (moved > 0) {
       done += static_cast<uint64_t>(moved);
     } else if (moved < 0 && (errno == EPERM || errno == ENOSYS)) {
-      link_->lose_plain_memory();
+      link_->disable_process_vm();
       entry.started = true;
       entry.cursor = done;
       return send_staged(index);

@@ -62,9 +62,9 @@ bool ShmQueuePair::take_receive_for(const SlotHeader& header) {
     in_->header().stalled.store(1, std::memory_order_relaxed);
     shm_.wake();  // the progress thread runs the timer from now on
   }
-  constexpr uint8_t kForEver = 7;
+  constexpr uint8_t kInfiniteRnrRetry = 7;
   const uint64_t retry_time_ns = soft::rnr_delay_ns(attributes_.min_rnr_timer) * header.rnr_retry;
-  if (header.rnr_retry < kForEver && now_ns() - stalled_since_ns_ >= retry_time_ns) {
+  if (header.rnr_retry < kInfiniteRnrRetry && now_ns() - stalled_since_ns_ >= retry_time_ns) {
     stalled_.store(false, std::memory_order_relaxed);
     refuse(Status::rnr_retry_exc_err);
   }

@@ -7,7 +7,7 @@ namespace verbena::transport {
 namespace {
 
 auto same_memory(const std::byte* data, size_t length, uint32_t access) {
-  return [=](const KeptRegistration& entry) {
+  return [=](const CachedRegistration& entry) {
     const Registration& memory = *entry.memory;
     return memory.data() == data && memory.length() == length && memory.access() == access;
   };
@@ -15,7 +15,7 @@ auto same_memory(const std::byte* data, size_t length, uint32_t access) {
 
 }  // namespace
 
-KeptRegistration RegistrationCache::take(const std::byte* data, size_t length, uint32_t access) {
+CachedRegistration RegistrationCache::take(const std::byte* data, size_t length, uint32_t access) {
   const auto found = std::find_if(kept_.begin(), kept_.end(), same_memory(data, length, access));
   if (found == kept_.end()) {
     ++misses_;
@@ -23,12 +23,12 @@ KeptRegistration RegistrationCache::take(const std::byte* data, size_t length, u
   }
   ++hits_;
   bytes_ -= length;
-  KeptRegistration entry = std::move(*found);
+  CachedRegistration entry = std::move(*found);
   kept_.erase(found);
   return entry;
 }
 
-RegistrationCache::Owners RegistrationCache::keep(KeptRegistration entry) {
+RegistrationCache::Owners RegistrationCache::keep(CachedRegistration entry) {
   const Registration& memory = *entry.memory;
   const size_t length = memory.length();
   const auto twin =
@@ -48,7 +48,8 @@ RegistrationCache::Owners RegistrationCache::keep(KeptRegistration entry) {
 }
 
 RegistrationCache::Owners RegistrationCache::sweep() {
-  for (auto at = kept_.begin(); at != kept_.end();) at = at->owner->is_alone() ? remove(at) : std::next(at);
+  for (auto at = kept_.begin(); at != kept_.end();)
+    at = at->owner->is_last_reference() ? remove(at) : std::next(at);
   return take_closed();
 }
 

@@ -16,10 +16,10 @@ namespace verbena::transport {
 class MemoryOwner {
  public:
   virtual ~MemoryOwner() = default;
-  virtual bool is_alone() const = 0;  // no other reference exists: the memory will not be used again
+  virtual bool is_last_reference() const = 0;  // no other reference exists: the memory will not be used again
 };
 
-struct KeptRegistration {
+struct CachedRegistration {
   std::unique_ptr<MemoryOwner> owner;
   std::unique_ptr<Registration> memory;  // declared after its owner: destroyed first
 };
@@ -32,10 +32,10 @@ class RegistrationCache {
 
   size_t max_bytes() const { return max_bytes_; }
   // Removes and returns the entry of exactly this memory. Empty: there is none, or another transfer has it.
-  KeptRegistration take(const std::byte* data, size_t length, uint32_t access);
+  CachedRegistration take(const std::byte* data, size_t length, uint32_t access);
   // Adds an entry and closes the least recently used ones until all fit. The caller drops the returned
   // owners.
-  [[nodiscard]] Owners keep(KeptRegistration entry);
+  [[nodiscard]] Owners keep(CachedRegistration entry);
   // Closes entries whose memory has no other owner.
   [[nodiscard]] Owners sweep();
   // Closes all entries, because the wire cannot register more. False: there were none.
@@ -49,13 +49,13 @@ class RegistrationCache {
   size_t entries() const { return kept_.size(); }
 
  private:
-  using Position = std::list<KeptRegistration>::iterator;
+  using Position = std::list<CachedRegistration>::iterator;
   Position remove(Position at);
   Owners take_closed() { return std::exchange(closed_, {}); }
 
   const size_t max_bytes_;
-  std::list<KeptRegistration> kept_;  // most recently used first
-  Owners closed_;                     // of removed entries
+  std::list<CachedRegistration> kept_;  // most recently used first
+  Owners closed_;                       // of removed entries
   uint64_t hits_ = 0, misses_ = 0, evictions_ = 0;
   size_t bytes_ = 0;
 };

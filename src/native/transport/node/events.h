@@ -15,11 +15,11 @@
 namespace verbena::transport {
 
 enum class EventKind : uint8_t {
-  finished,   // a call or operation of this side has ended: `token`, `outcome`, `payload`
-  request,    // the peer calls `method`; reply to `call`
-  cancelled,  // the peer no longer waits for `call`
-  link_lost,  // the session has lost its link: `status`, with the reason as text in `payload`
-  goodbye,    // the peer ends the session
+  finished,     // a call or operation of this side has ended: `token`, `outcome`, `payload`
+  request,      // the peer calls `method`; reply to `call`
+  cancelled,    // the peer no longer waits for `call`
+  link_lost,    // the session has lost its link: `status`, with the reason as text in `payload`
+  peer_closed,  // the peer ends the session
 };
 
 // How a call or an operation ended.
@@ -50,7 +50,7 @@ class EventQueue {
   void push(Event event) {
     const std::lock_guard lock(mutex_);
     events_.push_back(std::move(event));
-    if (!signalled_ && !quiet_) {
+    if (!signalled_ && !wakeups_suppressed_) {
       signalled_ = true;
       event_fd_.signal();
     }
@@ -66,11 +66,11 @@ class EventQueue {
     }
     return taken;
   }
-  // `quiet`: the loop polls the queue, so that push() need not signal the eventfd.
-  void set_quiet(bool quiet) {
+  // `suppressed`: the loop polls the queue, so that push() need not signal the eventfd.
+  void set_wakeups_suppressed(bool suppressed) {
     const std::lock_guard lock(mutex_);
-    quiet_ = quiet;
-    if (!quiet && !events_.empty() && !signalled_) {
+    wakeups_suppressed_ = suppressed;
+    if (!suppressed && !events_.empty() && !signalled_) {
       signalled_ = true;
       event_fd_.signal();
     }
@@ -84,7 +84,7 @@ class EventQueue {
  private:
   mutable std::mutex mutex_;
   std::vector<Event> events_;
-  bool signalled_ = false, quiet_ = false;
+  bool signalled_ = false, wakeups_suppressed_ = false;
   const EventFd event_fd_;
 };
 

@@ -21,7 +21,7 @@ namespace {
 constexpr int kTickMs = 20;
 // While callers drive, the node's thread only checks whether they still do. It waits longer from check to
 // check, because each one takes the core from a caller.
-constexpr int kShortestBackOffMs = 1, kLongestBackOffMs = 2;
+constexpr int kMinBackOffMs = 1, kMaxBackOffMs = 2;
 constexpr int kRoundsPerClock = 16;
 constexpr uint64_t kGatherNs = 5'000;
 
@@ -115,7 +115,7 @@ bool Node::wait(Operation& operation, uint64_t deadline_ns) {
     caller_rounds_.fetch_add(1, std::memory_order_relaxed);  // counts also if the first poll succeeds
     Spinner spinner;
     const auto drive = [&] {
-      if (mutex_.try_lock_unless_wanted()) {
+      if (mutex_.try_lock_if_no_waiters()) {
         drive_locked();
         mutex_.unlock();
       } else {
@@ -172,7 +172,7 @@ void Node::drive_or_sleep() {
   callers_.fetch_add(1, std::memory_order_relaxed);
   Spinner spinner;
   const auto drive = [&] {
-    if (mutex_.try_lock_unless_wanted()) {
+    if (mutex_.try_lock_if_no_waiters()) {
       const bool found = drive_locked();
       mutex_.unlock();
       return found;
@@ -201,14 +201,14 @@ void Node::run() {
   const uint64_t spin_ns = uint64_t{options_.busy_poll_us} * 1000;
   Spinner spinner;
   uint64_t now = spinner.now(), idle_since = now, seen_callers = 0;
-  int finds = 0, back_off_ms = kShortestBackOffMs;
+  int finds = 0, back_off_ms = kMinBackOffMs;
   while (!stopping_.load(std::memory_order_relaxed)) {
     if (options_.loop_driven) {
       drive_for_loop();
       continue;
     }
     bool found = false;
-    if (mutex_.try_lock_unless_wanted()) {
+    if (mutex_.try_lock_if_no_waiters()) {
       // Several rounds, because the lock and the clock cost as much as a poll.
       for (int i = 0; i < kRoundsPerClock && !found && !is_contended(); ++i) found = drive_locked();
       tick_if_due(now);
@@ -222,11 +222,11 @@ void Node::run() {
       seen_callers = caller_rounds;
       pollfd stop{.fd = stop_event_.get(), .events = POLLIN, .revents = 0};
       ::poll(&stop, 1, back_off_ms);
-      back_off_ms = std::min(2 * back_off_ms, kLongestBackOffMs);
+      back_off_ms = std::min(2 * back_off_ms, kMaxBackOffMs);
       now = spinner.now_after_sleep();
       continue;
     }
-    back_off_ms = kShortestBackOffMs;
+    back_off_ms = kMinBackOffMs;
     if (found) {
       idle_since = 0;  // set at the next reading of the clock
       if (++finds % kRoundsPerClock != 0) continue;

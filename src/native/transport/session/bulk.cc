@@ -178,10 +178,10 @@ class Put final : public Transfer {
     if (!write_fragment(fragment, copied)) return false;
     if (copied) {
       fragment.crc = *copied;
-      unsummed_ = 0;
+      last_local_sums_ = 0;
     } else {
       if (!fragment.is_summed) sum(fragment);
-      if (to_sum_ == 0) to_sum_ = unsummed_ = std::min(2 * unsummed_ + 1, kMaxUnsummed);
+      if (to_sum_ == 0) to_sum_ = last_local_sums_ = std::min(2 * last_local_sums_ + 1, kMaxLocalSums);
     }
     const RangeRequest request = range(fragment);
     fragment.check = session_.call(method::verify, std::as_bytes(std::span(&request, 1)));
@@ -190,9 +190,9 @@ class Put final : public Transfer {
 
   bool is_right(const Fragment&, uint32_t answer) override { return answer == 1; }
 
-  static constexpr uint32_t kMaxUnsummed = 63;
-  uint32_t to_sum_ = 0;    // fragments left to sum here
-  uint32_t unsummed_ = 0;  // value of to_sum_ at the last attempt to let the wire do it
+  static constexpr uint32_t kMaxLocalSums = 63;
+  uint32_t to_sum_ = 0;           // fragments left to sum here
+  uint32_t last_local_sums_ = 0;  // value of to_sum_ at the last attempt to let the wire do it
 };
 
 // A fragment is a READ and, in parallel, a request for the peer's checksum.

@@ -62,7 +62,7 @@ bool Link::send_ready() {
 
 PostError Link::post(SendRequest request) {
   ++posted_;
-  spoke = true;
+  sent_since_tick = true;
   if (request.flags & send_flag::signaled) {
     unsignaled_ = 0;
   } else {
@@ -81,7 +81,7 @@ bool Link::post_all(std::span<SendRequest> requests) {
     if (!(request.flags & send_flag::signaled)) request.id = request_id(RequestTag::message, posted_);
   }
   unsignaled_ = 0;
-  spoke = true;
+  sent_since_tick = true;
   return qp_->post_send(requests).accepted == requests.size();
 }
 

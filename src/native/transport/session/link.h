@@ -51,9 +51,9 @@ class Link {
       control;  // buffers of unsequenced messages, with their positions
   std::vector<MessageBuffer*> retired;
   std::vector<std::shared_ptr<void>> kept;
-  bool heard = true,
-       spoke = true;  // since the last tick, which sets the times, so that messages read no clock
-  uint64_t heard_ns = 0, spoke_ns = 0;
+  bool received_since_tick = true,
+       sent_since_tick = true;  // tick() sets the times, so that messages read no clock
+  uint64_t last_received_ns = 0, last_sent_ns = 0;
 
  private:
   friend class Session;

@@ -9,9 +9,9 @@ namespace {
 
 bool is_sequenced(MessageKind kind) { return kind != MessageKind::acknowledge && kind != MessageKind::ping; }
 
-bool is_sound(const MessageHeader& header) {
+bool is_valid(const MessageHeader& header) {
   if (header.version != kMessageVersion) return false;
-  if (header.kind < MessageKind::request || header.kind > MessageKind::goodbye) return false;
+  if (header.kind < MessageKind::request || header.kind > MessageKind::close) return false;
   if ((header.sequence != 0) != is_sequenced(header.kind)) return false;
   if (header.flags & ~message_flag::by_reference) return false;
   if (header.flags & message_flag::by_reference) {
@@ -32,7 +32,7 @@ std::optional<Message> parse_message(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof message.header) return {};
   std::memcpy(&message.header, bytes.data(), sizeof message.header);
   message.payload = bytes.subspan(sizeof message.header);
-  if (message.header.length != message.payload.size() || !is_sound(message.header)) return {};
+  if (message.header.length != message.payload.size() || !is_valid(message.header)) return {};
   if (message.header.crc != message_crc(message.header, message.payload)) return {};
   return message;
 }

@@ -21,7 +21,7 @@ enum class MessageKind : uint8_t {
   cancel = 4,       // the caller no longer waits
   acknowledge = 5,  // carries only `acknowledged`; not sequenced, like pings
   ping = 6,
-  goodbye = 7,  // the session ends; no request follows
+  close = 7,  // the session ends; no request follows
 };
 
 namespace message_flag {

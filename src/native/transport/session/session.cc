@@ -189,14 +189,15 @@ void Session::on_completion(const Completion& completion) {
 void Session::tick(uint64_t now, uint64_t heartbeat_ns, uint64_t silence_ns) {
   if (!link()) return;
   Link& link = *link_;
-  if (link.heard || link.heard_ns == 0) link.heard = false, link.heard_ns = now;
-  if (link.spoke || link.spoke_ns == 0) link.spoke = false, link.spoke_ns = now;
-  if (now - link.heard_ns > silence_ns) {
+  if (link.received_since_tick || link.last_received_ns == 0)
+    link.received_since_tick = false, link.last_received_ns = now;
+  if (link.sent_since_tick || link.last_sent_ns == 0) link.sent_since_tick = false, link.last_sent_ns = now;
+  if (now - link.last_received_ns > silence_ns) {
     return lose_link(Status::retry_exc_err, "no message came from the peer");
   }
   if (sequence_.done() > acknowledged_to_peer_) {
     send_unsequenced(MessageKind::acknowledge);
-  } else if (now - link.spoke_ns > heartbeat_ns) {
+  } else if (now - link.last_sent_ns > heartbeat_ns) {
     send_unsequenced(MessageKind::ping);
   }
   flush();

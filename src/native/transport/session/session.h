@@ -99,7 +99,7 @@ class Session {
   void fail(uint64_t call, Outcome outcome, std::string_view why);
   void answered() { --serving_; }  // Python has replied to a request
   void cancel(Operation& operation);
-  void send_goodbye();
+  void send_close();
 
   // READ or WRITE of a region of the peer. Without a registration the bytes pass through a message buffer,
   // and `local` may be reused as soon as this returns.
@@ -162,14 +162,14 @@ class Session {
     std::shared_ptr<Memory> memory;
     std::unique_ptr<Registration> registration;  // declared after the memory: destroyed first
     uint64_t asked = 0, arrived = 0;
-    uint32_t under_way = 0;
+    uint32_t in_flight = 0;
     bool admitted = false;  // its memory is counted in pulled_bytes_
   };
 
   // Numbers a message and transmits it if possible. False: the payload is too long.
   bool submit(MessageKind kind, uint64_t call, uint32_t method, std::span<const std::byte> payload);
   void flush();
-  bool may_leave(const Outgoing& message) const;
+  bool may_transmit(const Outgoing& message) const;
   // Sends the next message in order. False: not possible yet, or the link broke.
   bool transmit(Outgoing& message, std::span<const std::byte> payload);
   bool post_message(const MessageBuffer& buffer, uint32_t bytes);

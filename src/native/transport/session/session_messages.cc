@@ -32,9 +32,9 @@ bool Session::reply(uint64_t call, std::span<const std::byte> payload) {
 
 void Session::fail(uint64_t call, Outcome outcome, std::string_view why) {
   if (over_) return;
-  constexpr size_t kLongest = 1024;
+  constexpr size_t kMaxBytes = 1024;
   std::vector<std::byte> payload{static_cast<std::byte>(outcome)};
-  const auto text = std::as_bytes(std::span(why.substr(0, kLongest)));
+  const auto text = std::as_bytes(std::span(why.substr(0, kMaxBytes)));
   payload.insert(payload.end(), text.begin(), text.end());
   submit(MessageKind::failure, call, 0, payload);
 }
@@ -52,8 +52,8 @@ void Session::cancel(Operation& operation) {
   operation.then = [](Operation&) {};  // it is posted: it ends with its completion
 }
 
-void Session::send_goodbye() {
-  if (!over_) submit(MessageKind::goodbye, 0, 0, {});
+void Session::send_close() {
+  if (!over_) submit(MessageKind::close, 0, 0, {});
 }
 
 bool Session::submit(MessageKind kind, uint64_t call, uint32_t method, std::span<const std::byte> payload) {
@@ -65,19 +65,19 @@ bool Session::submit(MessageKind kind, uint64_t call, uint32_t method, std::span
   message.header.method = method;
   message.header.sequence = sequence_.next();
   message.header.length = static_cast<uint32_t>(payload.size());
-  if (first && may_leave(message) && transmit(message, payload)) return true;
+  if (first && may_transmit(message) && transmit(message, payload)) return true;
   if (!message.buffer && !message.offered) message.payload.assign(payload.begin(), payload.end());
   return true;
 }
 
-bool Session::may_leave(const Outgoing& message) const {
+bool Session::may_transmit(const Outgoing& message) const {
   return link() && link_->room() > 0 && sequence_.may_transmit(message.header.sequence);
 }
 
 void Session::flush() {
   while (transmitted_ < unacknowledged_.size()) {
     Outgoing& message = unacknowledged_[transmitted_];
-    if (!may_leave(message) || !transmit(message, message.payload)) return;
+    if (!may_transmit(message) || !transmit(message, message.payload)) return;
   }
 }
 
@@ -189,7 +189,7 @@ void Session::acknowledge_if_due() {
 
 void Session::on_message(std::span<const std::byte> bytes) {
   if (!link()) return;
-  link_->heard = true;
+  link_->received_since_tick = true;
   metrics_->add(Count::recv_ops);
   metrics_->add(Count::recv_bytes, bytes.size());
   if (Capture* capture = node_.capture()) [[unlikely]] {
@@ -251,8 +251,8 @@ void Session::deliver(const MessageHeader& header, std::span<const std::byte> pa
         requests_->push({.kind = EventKind::cancelled, .session = id(), .call = header.call});
       }
       return;
-    case MessageKind::goodbye:
-      return control_->push({.kind = EventKind::goodbye, .session = id()});
+    case MessageKind::close:
+      return control_->push({.kind = EventKind::peer_closed, .session = id()});
     case MessageKind::acknowledge:
     case MessageKind::ping:
       return;

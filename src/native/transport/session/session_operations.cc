@@ -366,7 +366,7 @@ void Session::continue_pull(uint64_t sequence) {
     pulls_.erase(found);
     return refuse_pull(*pull, Outcome::busy, error.what());
   }
-  while (pull->asked < pull->reference.length && pull->under_way < kPullDepth && pulls_.contains(sequence)) {
+  while (pull->asked < pull->reference.length && pull->in_flight < kPullDepth && pulls_.contains(sequence)) {
     const auto length = static_cast<uint32_t>(
         std::min<uint64_t>(options_.fragment_bytes, pull->reference.length - pull->asked));
     Operation& read = node_.operations().begin(*this);
@@ -380,12 +380,12 @@ void Session::continue_pull(uint64_t sequence) {
     read.then = [this, sequence, length](Operation& done) {
       const auto pulled = pulls_.find(sequence);
       if (pulled == pulls_.end() || done.outcome != Outcome::ok) return;
-      --pulled->second->under_way;
+      --pulled->second->in_flight;
       pulled->second->arrived += length;
       continue_pull(sequence);
     };
     pull->asked += length;
-    ++pull->under_way;
+    ++pull->in_flight;
     queue_operation(read);
   }
   if (pull->arrived == pull->reference.length) finish_pull(sequence);

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from verbena import _native
 from verbena._closing import Closing
 from verbena.errors import setup_error
-from verbena.kv.client.resp_connection import ErrorReply, Wire, pack
+from verbena.kv.client.resp_connection import ErrorReply, RespConnection, pack
 
 PREFIX = "verbena-bench:"
 DIGITS = 12
@@ -36,9 +36,9 @@ class Store:
     pid: int = 0
     sessions: str = ""
 
-    def wire(self) -> Wire:
+    def wire(self) -> RespConnection:
         """Opens an authenticated connection. Raises VerbenaError."""
-        wire = Wire(self.host, self.port, timeout_s=10)
+        wire = RespConnection(self.host, self.port, timeout_s=10)
         if self.password:
             answer = wire.call("AUTH", self.password)
             if isinstance(answer, ErrorReply):
@@ -131,7 +131,7 @@ class Load(Closing):
         places = [found.end() - DIGITS for found in re.finditer(re.escape(KEY.encode()), request)]
         self.store = store
         self.depth = depth
-        self._wires: list[Wire] = []
+        self._wires: list[RespConnection] = []
         try:
             for _ in range(clients):
                 self._wires.append(store.wire())

@@ -9,11 +9,11 @@ import threading
 import time
 from typing import BinaryIO
 
-from verbena.kv.client.resp_connection import ErrorReply, Wire, pack
+from verbena.kv.client.resp_connection import ErrorReply, RespConnection, pack
 from verbena.kv.server.info import human
 
 
-def info(wire: Wire, *sections: str) -> dict[str, str]:
+def info(wire: RespConnection, *sections: str) -> dict[str, str]:
     reply = wire.call("INFO", *sections)
     if not isinstance(reply, bytes):
         return {}
@@ -21,7 +21,7 @@ def info(wire: Wire, *sections: str) -> dict[str, str]:
     return {name: value for name, _, value in lines}
 
 
-def stat(wire: Wire, interval_s: float, count: int) -> int:
+def stat(wire: RespConnection, interval_s: float, count: int) -> int:
     """Prints one line of statistics per interval, with the heading every 20 lines. Returns 1 if the server
     has no INFO."""
     before: int | None = None
@@ -48,7 +48,7 @@ def stat(wire: Wire, interval_s: float, count: int) -> int:
     return 0
 
 
-def latency(wire: Wire, seconds: float) -> int:
+def latency(wire: RespConnection, seconds: float) -> int:
     """Measures PINGs for `seconds`; with 0, until interrupted."""
     times: list[float] = []
     ends = time.monotonic() + seconds if seconds else float("inf")
@@ -74,7 +74,7 @@ def _latency(times: list[float]) -> str:
     )
 
 
-def scan(wire: Wire, pattern: str, count: int) -> int:
+def scan(wire: RespConnection, pattern: str, count: int) -> int:
     """Prints the matching keys, one per line. Returns 1 after an error reply."""
     cursor: bytes = b"0"
     while True:
@@ -90,7 +90,7 @@ def scan(wire: Wire, pattern: str, count: int) -> int:
             return 0
 
 
-def pipe(wire: Wire, source: BinaryIO) -> int:
+def pipe(wire: RespConnection, source: BinaryIO) -> int:
     """Sends the input, RESP or inline commands, and counts the replies. Returns 1 after errors."""
     end = secrets.token_hex(10).encode()  # the reply to a final ECHO marks the end of the replies
     failed: list[BaseException] = []

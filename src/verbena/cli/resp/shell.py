@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from verbena.cli.resp import text as kv_text
-from verbena.kv.client.resp_connection import ErrorReply, PushReply, Wire
+from verbena.kv.client.resp_connection import ErrorReply, PushReply, RespConnection
 
 HISTORY = "~/.verbena_cli_history"
 _SECRET = frozenset({"AUTH", "HELLO", "ACL"})  # lines that may contain passwords are not saved
@@ -69,7 +69,7 @@ def _word(data: bytes, at: int) -> tuple[bytes, int]:
 class Commands:
     """Names and summaries from COMMAND DOCS; empty if the server does not support it."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: RespConnection) -> None:
         self.summaries: dict[str, str] = {}
         reply = wire.call("COMMAND", "DOCS")
         if isinstance(reply, (list, dict)):
@@ -99,7 +99,7 @@ def _pairs(reply: Any) -> dict[Any, Any]:
     return dict(zip(reply[::2], reply[1::2], strict=False))
 
 
-def run(wire: Wire, show: Callable[[Any], None], reconnect: Callable[[], Wire]) -> int:
+def run(wire: RespConnection, show: Callable[[Any], None], reconnect: Callable[[], RespConnection]) -> int:
     """Runs the prompt until the input ends or `exit`; reconnects when the connection is lost."""
     commands = Commands(wire)
     history = _prepare(commands)
@@ -151,7 +151,7 @@ def run(wire: Wire, show: Callable[[Any], None], reconnect: Callable[[], Wire]) 
         _save_history(history)
 
 
-def _has_push(wire: Wire) -> bool:
+def _has_push(wire: RespConnection) -> bool:
     """Whether an unsolicited push message is waiting."""
     wire.socket.setblocking(False)
     try:
@@ -162,7 +162,7 @@ def _has_push(wire: Wire) -> bool:
         wire.socket.setblocking(True)
 
 
-def _listen(wire: Wire, show: Callable[[Any], None]) -> None:
+def _listen(wire: RespConnection, show: Callable[[Any], None]) -> None:
     print("Reading messages... (press Ctrl-C to stop)")
     with contextlib.suppress(KeyboardInterrupt):
         while True:

@@ -15,7 +15,7 @@ _BY_GROUP = {
 
 
 def categories_of(command: Command) -> frozenset[str]:
-    """The categories of a command, without the @."""
+    """Returns the categories of a command, without the @."""
     found = set(command.categories)
     flags = command.flags
     if "write" in flags:
@@ -40,5 +40,5 @@ def _members(category: str, count: int) -> frozenset[str]:
 
 
 def members(category: str) -> frozenset[str]:
-    """The commands of a category, subcommands by their whole names."""
+    """Returns the commands of a category, subcommands by their whole names."""
     return _members(category, len(COMMANDS))

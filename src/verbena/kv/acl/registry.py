@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from verbena.kv.acl.selector import RuleError
-from verbena.kv.acl.user import User, hashed
+from verbena.kv.acl.user import User, hash_password
 from verbena.kv.commands.replies import CommandError
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ class Acl:
         user = self.users.get(name)
         if user is None:
             first = [b"allchannels"] if self.new_users_all_channels else []
-            user = User(name).changed_by([*first, *rules])
+            user = User(name).with_rules([*first, *rules])
             self.users[name] = user
         else:
-            user.become(user.changed_by(rules))
+            user.copy_from(user.with_rules(rules))
         return user
 
     def set_password(self, password: str) -> None:
@@ -68,7 +68,7 @@ class Acl:
     def authenticate(self, name: str, password: bytes) -> User | None:
         user = self.users.get(name)
         if user is None:
-            hashed(password)  # takes as long as for an existing user
+            hash_password(password)  # takes as long as for an existing user
             return None
         accepted = user.accepts(password)
         return user if accepted and user.enabled else None
@@ -76,7 +76,7 @@ class Acl:
     # Refusals
 
     def check(self, client: Client, command: Command, argv: list[bytes], now_ms: int) -> CommandError | None:
-        """The error for a command that the client's user may not run."""
+        """Returns the error for a command that the client's user may not run."""
         refused = client.user.check(command, argv)
         if refused is None:
             return None
@@ -143,7 +143,7 @@ class Acl:
                 mistakes.append(f"{where}WARNING: user '{name}' is duplicated.")
                 continue
             try:
-                found[name] = User(name).changed_by(words[2:])
+                found[name] = User(name).with_rules(words[2:])
             except RuleError as mistake:
                 mistakes.append(f"{where}{mistake}.")
         if mistakes:
@@ -152,10 +152,10 @@ class Acl:
                 "rules was performed"
             )
         if "default" not in found:
-            found["default"] = User("default").changed_by([b"on", b"nopass", b"~*", b"&*", b"+@all"])
+            found["default"] = User("default").with_rules([b"on", b"nopass", b"~*", b"&*", b"+@all"])
         for name, user in found.items():
             if name in self.users:
-                self.users[name].become(user)
+                self.users[name].copy_from(user)
                 found[name] = self.users[name]
         self.users = found
 

@@ -36,12 +36,12 @@ class Selector:
         return self.all_commands and not self.commands and self.all_keys and self.all_channels
 
     def copy(self) -> Selector:
-        twin = Selector()
-        twin.all_commands, twin.commands = self.all_commands, set(self.commands)
-        twin.first_arguments = {name: set(words) for name, words in self.first_arguments.items()}
-        twin.rules, twin.keys, twin.channels = list(self.rules), list(self.keys), list(self.channels)
-        twin.all_keys, twin.all_channels = self.all_keys, self.all_channels
-        return twin
+        result = Selector()
+        result.all_commands, result.commands = self.all_commands, set(self.commands)
+        result.first_arguments = {name: set(words) for name, words in self.first_arguments.items()}
+        result.rules, result.keys, result.channels = list(self.rules), list(self.keys), list(self.channels)
+        result.all_keys, result.all_channels = self.all_keys, self.all_channels
+        return result
 
     # Rules
 
@@ -104,7 +104,7 @@ class Selector:
         name, bar, rest = text.partition("|")
         whole = f"{name} {rest}".upper()
         if not bar:
-            chosen = same_family(name.upper())
+            chosen = with_subcommands(name.upper())
         elif whole in COMMANDS:
             chosen = {whole}
         elif (
@@ -196,6 +196,6 @@ class Selector:
         return " ".join(filter(None, (self.key_rules, channels, self.command_rules)))
 
 
-def same_family(name: str) -> set[str]:
-    """A command with its subcommands."""
+def with_subcommands(name: str) -> set[str]:
+    """Returns a command with its subcommands."""
     return {known for known in COMMANDS if known == name or known.startswith(f"{name} ")}

@@ -13,7 +13,7 @@ _HASH = re.compile(rb"[0-9a-f]{64}")
 BAD_HASH = "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
 
 
-def hashed(password: bytes) -> str:
+def hash_password(password: bytes) -> str:
     return hashlib.sha256(password).hexdigest()
 
 
@@ -34,23 +34,23 @@ class User:
     def needs_no_password(self) -> bool:
         return self.enabled and self.nopass
 
-    def changed_by(self, rules: list[bytes]) -> User:
-        """A copy changed by these rules. RuleError: a rule is wrong; the text begins with it."""
-        twin = User(self.name)
-        twin.enabled, twin.nopass, twin.sanitizes = self.enabled, self.nopass, self.sanitizes
-        twin.passwords = list(self.passwords)
-        twin.root, twin.selectors = self.root.copy(), [selector.copy() for selector in self.selectors]
-        for rule in gathered(rules):
+    def with_rules(self, rules: list[bytes]) -> User:
+        """Returns a copy changed by these rules. RuleError: a rule is wrong; the text begins with it."""
+        result = User(self.name)
+        result.enabled, result.nopass, result.sanitizes = self.enabled, self.nopass, self.sanitizes
+        result.passwords = list(self.passwords)
+        result.root, result.selectors = self.root.copy(), [selector.copy() for selector in self.selectors]
+        for rule in join_selectors(rules):
             try:
-                twin._apply(rule)
+                result._apply(rule)
             except RuleError as mistake:
                 raise RuleError(
                     f"Error in ACL SETUSER modifier '{rule.decode('utf-8', 'replace')}': {mistake}"
                 ) from None
-        twin.may_do_all = twin.root.allows_everything
-        return twin
+        result.may_do_all = result.root.allows_everything
+        return result
 
-    def become(self, other: User) -> None:
+    def copy_from(self, other: User) -> None:
         """Takes over another user's state, so that it applies to connected clients at once."""
         self.__dict__.update(other.__dict__)
 
@@ -66,7 +66,7 @@ class User:
             self.sanitizes = word == b"sanitize-payload"
         elif word == b"reset":
             name = self.name
-            self.become(User(name))
+            self.copy_from(User(name))
         elif word == b"clearselectors":
             self.selectors = []
         elif rule[:1] in (b">", b"#"):
@@ -84,7 +84,7 @@ class User:
     def _add_password(self, rule: bytes) -> None:
         if rule[:1] == b"#" and not _HASH.fullmatch(rule[1:]):
             raise RuleError(BAD_HASH)
-        digest = rule[1:].decode() if rule[:1] == b"#" else hashed(rule[1:])
+        digest = rule[1:].decode() if rule[:1] == b"#" else hash_password(rule[1:])
         self.nopass = False
         if digest not in self.passwords:
             self.passwords.append(digest)
@@ -92,20 +92,20 @@ class User:
     def _remove_password(self, rule: bytes) -> None:
         if rule[:1] == b"!" and not _HASH.fullmatch(rule[1:]):
             raise RuleError(BAD_HASH)
-        digest = rule[1:].decode() if rule[:1] == b"!" else hashed(rule[1:])
+        digest = rule[1:].decode() if rule[:1] == b"!" else hash_password(rule[1:])
         if digest not in self.passwords:
             raise RuleError("The password you are trying to remove from the user does not exist")
         self.passwords.remove(digest)
 
     def accepts(self, password: bytes) -> bool:
-        """Whether a password is right; takes the same time for any wrong one."""
+        """Returns whether a password is right; takes the same time for any wrong one."""
         if self.nopass:
             return True
-        digest = hashed(password)
+        digest = hash_password(password)
         return sum(hmac.compare_digest(digest, known) for known in self.passwords) > 0
 
     def check(self, command: Command, argv: list[bytes]) -> tuple[str, bytes] | None:
-        """None: the command is allowed. Else ("command" | "key" | "channel", its name)."""
+        """Returns None if the command is allowed, else ("command" | "key" | "channel", its name)."""
         best: tuple[str, bytes] | None = None
         for selector in (self.root, *self.selectors):
             refused = _check_one(selector, command, argv)
@@ -130,7 +130,7 @@ class User:
         return found
 
     def describe(self) -> str:
-        """A line of ACL LIST and of the ACL file."""
+        """Returns a line of ACL LIST and of the ACL file."""
         words = ["user", self.name, *self.flags, *(f"#{digest}" for digest in self.passwords)]
         words.append(self.root.describe())
         words += [f"({selector.describe()})" for selector in self.selectors]
@@ -158,7 +158,7 @@ def _check_one(selector: Selector, command: Command, argv: list[bytes]) -> tuple
     return None
 
 
-def gathered(rules: list[bytes]) -> list[bytes]:
+def join_selectors(rules: list[bytes]) -> list[bytes]:
     """Joins selectors that are spread over several arguments."""
     out: list[bytes] = []
     inside: list[bytes] = []

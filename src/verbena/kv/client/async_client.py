@@ -13,12 +13,12 @@ from verbena import _native, transport
 from verbena._closing import AsyncClosing
 from verbena._native.kv import CLOSE_METHOD, LAYOUT_METHOD, RECEIVE_METHOD, REQUEST_METHOD
 from verbena.errors import VerbenaError, setup_error
-from verbena.kv.commands.replies import CommandError, Refusal
+from verbena.kv.commands.replies import CommandError, RejectedCommand
 
 if TYPE_CHECKING:
     from verbena.kv.client.sync_client import Word
 
-_native.kv.use_command_error(Refusal)
+_native.kv.use_command_error(RejectedCommand)
 _ABSENT = _native.kv.ABSENT
 _numbers = itertools.count(1 << 31)
 
@@ -45,8 +45,8 @@ class AsyncClient(AsyncClosing):
         self._stream = next(_numbers).to_bytes(4, "little")
         self._reader: _native.kv.OneSidedReader | None = None
         self._unread = b""
-        self._is_cut = False  # a command was sent in part: the next one would be read as its rest
-        self._turn = asyncio.Lock()
+        self._is_partly_sent = False  # a command was sent in part: the next one would be read as its rest
+        self._lock = asyncio.Lock()
 
     @classmethod
     async def connect(
@@ -67,7 +67,7 @@ class AsyncClient(AsyncClosing):
                 await client.execute("AUTH", *([username] if username else []), password)
             await client.execute("SELECT", database) if database else await client.execute("PING")
             if one_sided:
-                await client._learn_layout()
+                await client._fetch_layout()
         except BaseException:
             await client.close()
             raise
@@ -84,13 +84,13 @@ class AsyncClient(AsyncClosing):
         """Runs several commands in one message; their replies in order, errors included."""
         payload = b"".join(map(_native.kv.encode_command, commands))
         replies: list[Any] = []
-        async with self._turn:
-            if self._is_cut:
+        async with self._lock:
+            if self._is_partly_sent:
                 detail = "a long command was interrupted half-way"
                 raise setup_error("closed", operation="talk to the store", detail=detail)
-            self._is_cut = len(self._stream) + len(payload) > self.session.max_message_bytes
+            self._is_partly_sent = len(self._stream) + len(payload) > self.session.max_message_bytes
             received = await send_resp(self.session, self._stream, payload)
-            self._is_cut = False
+            self._is_partly_sent = False
             self._unread += received
             while True:
                 some, used = _native.kv.decode(self._unread, len(commands) - len(replies))
@@ -138,7 +138,7 @@ class AsyncClient(AsyncClosing):
         if self._own_session:
             await self.session.close()
 
-    async def _learn_layout(self) -> None:
+    async def _fetch_layout(self) -> None:
         layout = await self.session.call(LAYOUT_METHOD, self._stream)
         reader = self._reader or _native.kv.OneSidedReader(self.session._native, self._database)
         self._reader = reader if layout and reader.load(layout) else None

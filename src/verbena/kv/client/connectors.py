@@ -186,8 +186,8 @@ class _StreamWriter:
 
 
 def connection_class(library: str) -> type[Any]:
-    """A connection class of "redis" or "valkey" over sessions, for a pool's `connection_class`; it takes
-    `host`, `port` and `secret`."""
+    """Returns a connection class of "redis" or "valkey" over sessions, for a pool's `connection_class`; it
+    takes `host`, `port` and `secret`."""
     base: Any = importlib.import_module(f"{library}.connection").AbstractConnection
 
     class SessionConnection(base):  # type: ignore[misc]
@@ -223,7 +223,7 @@ def connection_class(library: str) -> type[Any]:
 
 
 def async_connection_class(library: str) -> type[Any]:
-    """As above, for the library's asyncio connections."""
+    """As connection_class(), for the library's asyncio connections."""
     base: Any = importlib.import_module(f"{library}.asyncio.connection").AbstractConnection
 
     class AsyncSessionConnection(base):  # type: ignore[misc]
@@ -263,19 +263,19 @@ def _split(address: str) -> dict[str, Any]:
 
 
 def redis_pool(address: str, **options: Any) -> Any:
-    """A redis.ConnectionPool over sessions."""
+    """Returns a redis.ConnectionPool over sessions."""
     library = importlib.import_module("redis")
     return library.ConnectionPool(connection_class=connection_class("redis"), **_split(address), **options)
 
 
 def valkey_pool(address: str, **options: Any) -> Any:
-    """A valkey.ConnectionPool over sessions."""
+    """Returns a valkey.ConnectionPool over sessions."""
     library = importlib.import_module("valkey")
     return library.ConnectionPool(connection_class=connection_class("valkey"), **_split(address), **options)
 
 
 def async_redis_pool(address: str, **options: Any) -> Any:
-    """A redis.asyncio.ConnectionPool over sessions."""
+    """Returns a redis.asyncio.ConnectionPool over sessions."""
     library = importlib.import_module("redis.asyncio")
     return library.ConnectionPool(
         connection_class=async_connection_class("redis"), **_split(address), **options
@@ -283,7 +283,7 @@ def async_redis_pool(address: str, **options: Any) -> Any:
 
 
 def async_valkey_pool(address: str, **options: Any) -> Any:
-    """A valkey.asyncio.ConnectionPool over sessions."""
+    """Returns a valkey.asyncio.ConnectionPool over sessions."""
     library = importlib.import_module("valkey.asyncio")
     return library.ConnectionPool(
         connection_class=async_connection_class("valkey"), **_split(address), **options

@@ -26,7 +26,7 @@ class MapReply(dict[Any, Any]):
 
 
 def pack(*arguments: bytes | str) -> bytes:
-    """The bytes of a command."""
+    """Returns the bytes of a command."""
     out = [b"*%d\r\n" % len(arguments)]
     for argument in arguments:
         data = argument.encode("utf-8", "surrogateescape") if isinstance(argument, str) else argument
@@ -55,7 +55,7 @@ class RespSocket(Closing):
         return self.read()
 
     def read(self) -> Any:
-        """The next reply or push. EOFError: the server has closed the connection."""
+        """Returns the next reply or push. EOFError: the server has closed the connection."""
         line = self.file.readline()
         if not line.endswith(b"\r\n"):
             raise EOFError
@@ -96,7 +96,7 @@ class RespSocket(Closing):
         return ErrorReply(text.decode("utf-8", "replace")) if kind == b"!" else text
 
 
-class Wire(RespSocket):
+class RespConnection(RespSocket):
     """A connection over TCP, TLS or a Unix socket."""
 
     def __init__(

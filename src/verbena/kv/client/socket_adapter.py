@@ -26,7 +26,7 @@ class SocketAdapter(ABC):
 
     @abstractmethod
     def _receive(self, size: int, timeout_s: float) -> bytes | None:
-        """Received bytes, perhaps more than `size`; None: timed out."""
+        """Returns received bytes, perhaps more than `size`; None: timed out."""
 
     @abstractmethod
     def _close(self) -> None: ...

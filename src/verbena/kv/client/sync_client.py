@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from verbena import _native, transport
 from verbena._closing import Closing
 from verbena._native.kv import LAYOUT_METHOD
-from verbena.kv.commands.replies import Refusal
+from verbena.kv.commands.replies import RejectedCommand
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Word: TypeAlias = "str | bytes | int | float | Buffer"
 
-_native.kv.use_command_error(Refusal)
+_native.kv.use_command_error(RejectedCommand)
 _ABSENT = _native.kv.ABSENT
 _numbers = itertools.count(1)
 
@@ -69,7 +69,7 @@ class Client(Closing):
             else:
                 self.execute("PING")
             if one_sided:
-                self._learn_layout()
+                self._fetch_layout()
         except BaseException:
             self.close()
             raise
@@ -77,7 +77,7 @@ class Client(Closing):
     # Strings
 
     def get(self, key: str | bytes) -> bytes | None:
-        """The string at a key, read from the server's memory if possible, else by message."""
+        """Returns the string at a key, read from the server's memory if possible, else by message."""
         name = key.encode() if isinstance(key, str) else key
         reader = self._reader
         if reader is not None:
@@ -108,7 +108,7 @@ class Client(Closing):
         return len(value)
 
     def mget(self, keys: Iterable[str | bytes]) -> list[bytes | None]:
-        """Several strings, in few round trips."""
+        """Returns the strings at several keys, in few round trips."""
         names = keys if isinstance(keys, (list, tuple)) else list(keys)
         if not names:
             return []
@@ -117,7 +117,7 @@ class Client(Closing):
         values, missing = self._reader.get_many(names)
         self.one_sided_gets += len(values) - len(missing)
         if missing:
-            self._learn_layout()
+            self._fetch_layout()
             self.message_gets += len(missing)
             for index, value in zip(missing, self.execute("MGET", *(names[i] for i in missing)), strict=True):
                 values[index] = value
@@ -178,10 +178,10 @@ class Client(Closing):
         self.message_gets += 1
         value = self.execute("GET", name)
         if self._reader is not None and self.message_gets & 63 == 0:
-            self._learn_layout()  # the store may have allocated further memory
+            self._fetch_layout()  # the store may have allocated further memory
         return value  # type: ignore[no-any-return]
 
-    def _learn_layout(self) -> None:
+    def _fetch_layout(self) -> None:
         """Requests the layout of the server's memory. Empty: it cannot be read, and every GET is a
         message."""
         number = self._stream.number.to_bytes(4, "little")

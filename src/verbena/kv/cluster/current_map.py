@@ -45,18 +45,18 @@ class CurrentMap:
     ) -> None:
         """Puts a replica in its primary's place. BusyError: another change came first, or the primary holds
         the lease `without_lease`. `revision`: only that map is changed."""
-        held = await self.store.load()
-        if revision is not None and held.revision != revision:
+        stored = await self.store.load()
+        if revision is not None and stored.revision != revision:
             raise conflict("the map has changed meanwhile: try again")
-        new = held.map.promote(member)
-        self._adopt(await self.store.compare_and_swap(held.revision, new, without_lease=without_lease))
+        new = stored.map.promote(member)
+        self._adopt(await self.store.compare_and_swap(stored.revision, new, without_lease=without_lease))
 
     async def watch(self) -> None:
         """Acts on each change in the store. Runs until cancelled."""
-        async for held in self.store.watch(self.revision):
-            self._adopt(held)
+        async for stored in self.store.watch(self.revision):
+            self._adopt(stored)
 
-    def _adopt(self, held: Stored) -> None:
-        if held.revision > self.revision:
-            self.revision, self.map = held.revision, held.map
-            self.on_change(held.map)
+    def _adopt(self, stored: Stored) -> None:
+        if stored.revision > self.revision:
+            self.revision, self.map = stored.revision, stored.map
+            self.on_change(stored.map)

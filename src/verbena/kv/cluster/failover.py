@@ -106,9 +106,9 @@ class Failover:
                 log.warning("the primary's lease could not be read: %s", error.what)
 
     async def successor_of(self, primary: str) -> str | None:
-        """The replica that is to replace a primary without a lease; None: not known yet, or none is needed.
-        From its first call on this replica acknowledges nothing to that primary: otherwise WAIT could count
-        writes that the election does not know of."""
+        """Returns the replica that is to replace a primary without a lease; None: not known yet, or none is
+        needed. From its first call on this replica acknowledges nothing to that primary: otherwise WAIT could
+        count writes that the election does not know of."""
         replication = self._replication()
         announced = await self._map.store.announcements()
         if replication is None or self._map.map.replicas.get(self._member) != primary:
@@ -120,8 +120,8 @@ class Failover:
                 replication.follow(member.host, member.port)
             return None
         if self._standing is None or self._standing.primary != primary:
-            place = replication.stop_following()
-            self._standing = Standing(primary, place.term, place.replid, place.offset)
+            position = replication.stop_following()
+            self._standing = Standing(primary, position.term, position.replid, position.offset)
             log.warning("the lease of primary %s has ended: %s", primary, self._standing)
         text = self._standing.encode()
         if announced.get(self._member) != text:

@@ -120,14 +120,15 @@ class Gossip:
         return len(self.detector.reports(id, time.monotonic(), self._voters))
 
     def times_of(self, id: str) -> tuple[int, int]:
-        """Unix times in ms as in CLUSTER NODES: of the first message that waits for an answer, and of the
-        last message received. 0: there is none."""
+        """Returns Unix times in ms as in CLUSTER NODES: of the first message that waits for an answer, and of
+        the last message received. 0: there is none."""
         silent_s = self.detector.silent_s(id, time.monotonic())
         received = 0 if silent_s is None else int((time.time() - silent_s) * 1000)
         return int(self._unanswered.get(id, 0) * 1000), received
 
     def views(self) -> list[dict[str, Any]]:
-        """The state of every member, as this node sees it. `silent_s` None: nothing was received yet."""
+        """Returns the state of every member, as this node sees it. `silent_s` None: nothing was received
+        yet."""
         return [self._view(id) for id in self._map.map.members]
 
     def _view(self, id: str) -> dict[str, Any]:

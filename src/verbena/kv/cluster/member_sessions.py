@@ -41,8 +41,8 @@ class MemberSessions:
         self.tap: Callable[[str, bytes], None] | None = None  # called with the wire and bytes of each message
 
     async def session(self, to: Member, *, fast: bool) -> transport.Session:
-        """The open session with that member, on the best wire (`fast`) or on the fallback's; a new one if
-        needed."""
+        """Returns the open session with that member, on the best wire (`fast`) or on the fallback's; a new
+        one if needed."""
         name = (to.id, fast)
         async with self._locks.setdefault(name, asyncio.Lock()):
             found = self._sessions.get(name)
@@ -54,7 +54,7 @@ class MemberSessions:
             return found
 
     def envelope(self, kind: Kind, to: Member, payload: bytes = b"", **fields: object) -> Envelope:
-        """A message from this node to that member."""
+        """Returns a message from this node to that member."""
         self._sequence += 1
         base = Envelope(
             kind=kind,
@@ -72,14 +72,14 @@ class MemberSessions:
     async def request(
         self, to: Member, message: Envelope, *, fast: bool = False, timeout_s: float | None = None
     ) -> Envelope:
-        """The member's answer. RemoteError (move_failed): it refused, with its reason."""
+        """Returns the member's answer. RemoteError (move_failed): it refused, with its reason."""
         session = await self.session(to, fast=fast)
         return await self.send(session, bytes(message), timeout_s=timeout_s)
 
     async def send(
         self, session: transport.Session, data: bytes, *, timeout_s: float | None = None
     ) -> Envelope:
-        """The answer to an encoded message over a given session. Errors as for request()."""
+        """Returns the answer to an encoded message over a given session. Errors as for request()."""
         if self.tap is not None:
             self.tap(session.wire or "", data)
         answered = await session.call(_method(data), data, timeout_s=timeout_s)
@@ -100,7 +100,7 @@ class MemberSessions:
         return answer
 
     def links(self) -> list[tuple[str, int]]:
-        """(member, Unix time in ms of its opening) for each open session."""
+        """Returns (member, Unix time in ms of its opening) for each open session."""
         began = time.time() - time.monotonic()
         return [
             (id, int((began + session._opened_at) * 1000))
@@ -109,7 +109,7 @@ class MemberSessions:
         ]
 
     def wire_to(self, id: str, *, fast: bool) -> str:
-        """The wire of that session now; empty: there is none."""
+        """Returns the wire of that session now; empty: there is none."""
         session = self._sessions.get((id, fast))
         return (session.wire or "") if session is not None and not session.closed else ""
 
@@ -133,7 +133,7 @@ def _method(message: bytes) -> str:
 
 
 def answer(to: Envelope, payload: bytes = b"", *, refused: bool = False) -> bytes:
-    """The answer to a message. `refused`: the payload is the reason."""
+    """Returns the answer to a message. `refused`: the payload is the reason."""
     flags = Flag.ANSWER | (Flag.REFUSED if refused else Flag.NONE)
     return bytes(
         replace(to, source=to.target, target=to.source, flags=flags, payload=payload, offset=0, total=0)

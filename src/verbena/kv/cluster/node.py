@@ -141,7 +141,7 @@ class ClusterNode:
 
     @property
     def handlers(self) -> dict[str, transport.Handler]:
-        """For the listener of sessions."""
+        """The handlers that the listener of sessions must serve."""
         return {METHOD: self._serve}
 
     async def open(self, *, host: str, port: int, sessions: str) -> None:
@@ -235,7 +235,7 @@ class ClusterNode:
     # For commands
 
     def reply_later(self, call: Call, make: Callable[[], Awaitable[Reply]]) -> Reply:
-        """For a command, on the engine's thread: its client waits until the event loop has run `make`."""
+        """Makes the client of a command wait until the event loop has run `make`. On the engine's thread."""
         client = call.client.id
 
         async def run() -> None:
@@ -275,8 +275,8 @@ class ClusterNode:
 
 
 def copy_node_settings(config: Config) -> transport.Settings:
-    """The settings of sessions, with RDMA wires alone: a broken link is not replaced, since base copies have
-    a fallback of their own. Few receive buffers are enough, since only answers arrive."""
+    """Returns the settings of sessions, with RDMA wires alone: a broken link is not replaced, since base
+    copies have a fallback of their own. Few receive buffers are enough, since only answers arrive."""
     settings, rdma = settings_from(config), config.shards.rdma
     return replace(
         settings,
@@ -294,7 +294,7 @@ def copy_node_settings(config: Config) -> transport.Settings:
 
 
 def _identity(folder: str) -> str:
-    """The node's id; kept in a file, if there is a folder, so that it survives a restart."""
+    """Returns the node's id; kept in a file, if there is a folder, so that it survives a restart."""
     if not folder:
         return secrets.token_hex(20)
     file = Path(folder) / "node-id"

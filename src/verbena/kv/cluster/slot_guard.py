@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from verbena.kv.server.clients import Client
 
 _NO_OWNER = 0xFFFF
-_KEEPS_ASKING = frozenset({"ASKING", "MULTI"})
+_KEEP_ASKING_FLAG = frozenset({"ASKING", "MULTI"})
 
 
 class SlotGuard:
@@ -48,7 +48,7 @@ class SlotGuard:
         engine.join_cluster()
 
     def check(self, client: Client, command: Command, argv: list[bytes]) -> Reply | None:
-        """None: the command may run here. Else its reply, or NO_REPLY if it waits."""
+        """Returns None if the command may run here, else its reply, or NO_REPLY if it waits."""
         if command.name == "EXEC":
             rows = [(find(queued), queued) for queued in client.queue or ()]
             keys = [key for row, queued in rows if row is not None for key in keys_of(row, queued)]
@@ -59,7 +59,7 @@ class SlotGuard:
         if verdict == "":
             self._held.hold(client, argv)
             return NO_REPLY
-        if command.name not in _KEEPS_ASKING:
+        if command.name not in _KEEP_ASKING_FLAG:
             client.native.asking = False
         if verdict is None:
             return None

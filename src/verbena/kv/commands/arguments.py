@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from verbena.kv.commands.replies import CommandError, NotAFloat, NotAnInteger, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, NotAFloat, NotAnInteger
 
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
@@ -24,7 +24,7 @@ def text(arg: bytes) -> str:
     return arg.decode("utf-8", "surrogateescape")
 
 
-def shown(arg: bytes) -> str:
+def display(arg: bytes) -> str:
     """Decodes an argument for a message; invalid bytes are replaced."""
     return arg.decode("utf-8", "replace")
 
@@ -113,10 +113,10 @@ def timeout_seconds(arg: bytes) -> float:
 
 def key_count(arg: bytes, rest: Sequence[bytes], error: str) -> int:
     """Parses the number of keys in `rest`, the arguments that follow. CommandError with `error` if it is not
-    positive, SyntaxMistake if there are fewer arguments."""
+    positive, InvalidSyntax if there are fewer arguments."""
     count = integer_within(arg, 1, error)
     if count > len(rest):
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     return count
 
 
@@ -154,7 +154,7 @@ class LexBound:
             raise CommandError("ERR min or max not valid string range item")
 
     def admits_above(self, member: bytes) -> bool:
-        """Whether the range includes the member, if this is its lower end."""
+        """Returns whether the range includes the member, if this is its lower end."""
         if self.member is None:
             return self.infinity < 0
         return member > self.member if self.excluded else member >= self.member

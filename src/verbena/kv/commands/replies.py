@@ -16,7 +16,7 @@ class CommandError(Exception):
         self.text = text
 
 
-class Refusal(CommandError):
+class RejectedCommand(CommandError):
     """An error reply, as clients raise it. str() explains a redirection of a cluster."""
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class NotAFloat(CommandError):
         super().__init__("ERR value is not a valid float")
 
 
-class SyntaxMistake(CommandError):
+class InvalidSyntax(CommandError):
     def __init__(self) -> None:
         super().__init__("ERR syntax error")
 

@@ -17,8 +17,8 @@ _GET_ADDRESS = 0x8915  # SIOCGIFADDR
 
 
 def device_at(address: str, *, dials: bool = False) -> str:
-    """The name for open_device() of the device that has the address or, with `dials`, from which the address
-    is reached. "ibv", the first device, if none can be determined."""
+    """Returns the name for open_device() of the device that has the address or, with `dials`, from which the
+    address is reached. "ibv", the first device, if none can be determined."""
     own = own_address(address, dials=dials)
     found = [device for info in verbs.providers() if info.name == "ibv" for device in info.devices]
     chosen = choose([device.attributes for device in found], own)
@@ -26,7 +26,7 @@ def device_at(address: str, *, dials: bool = False) -> str:
 
 
 def own_address(address: str, *, dials: bool) -> Address | None:
-    """The local address of host:port or, with `dials`, from which it is reached; None: any."""
+    """Returns the local address of host:port or, with `dials`, from which it is reached; None: any."""
     host, _, port = address.rpartition(":")
     try:
         family, kind, _, _, target = socket.getaddrinfo(
@@ -43,14 +43,14 @@ def own_address(address: str, *, dials: bool) -> Address | None:
 
 
 def interface_of(device: str) -> str:
-    """The network interface of a device; empty if unknown."""
+    """Returns the network interface of a device; empty if unknown."""
     with contextlib.suppress(OSError):
         return Path(f"/sys/class/infiniband/{device}/ports/1/gid_attrs/ndevs/0").read_text().strip()
     return ""
 
 
 def address_of(interface: str) -> str:
-    """The IPv4 address of an interface; empty if it has none."""
+    """Returns the IPv4 address of an interface; empty if it has none."""
     request = struct.pack("256s", interface.encode()[:15])
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         return socket.inet_ntoa(fcntl.ioctl(any_socket.fileno(), _GET_ADDRESS, request)[20:24])

@@ -28,7 +28,8 @@ class SessionFrontend:
         self._native: _native.kv.SessionFrontend | None = None
 
     def memory(self, nbytes: int) -> Buffer:
-        """A chunk for the engine, readable by peers. They get its key from the call kv.layout only."""
+        """Returns a chunk for the engine, readable by peers. They get its key from the call kv.layout
+        only."""
         region = self.node.allocate(nbytes, access=Access.REMOTE_READ)
         self._regions.append(region)
         if self._native is not None:

@@ -25,7 +25,7 @@ _PARAMETERS: dict[str, Any] = {
 
 
 def wire_of(url: str) -> tuple[str, str]:
-    """The wire and the address of rdma://host:port. ValueError: it is not such a URL."""
+    """Returns the wire and the address of rdma://host:port. ValueError: it is not such a URL."""
     scheme, _, address = url.partition("://")
     wire = {"rdma": "ibv", "iwarp": "iwarp", "shm": "shm"}.get(scheme)
     if wire is None or not address:
@@ -149,7 +149,7 @@ class RdmaSocket(SocketAdapter):
 
 
 def rdma_pool(url: str, *, library: str = "valkey", **options: Any) -> Any:
-    """A pool of valkey-py's (or redis-py's: `library="redis"`) to a Valkey server over RDMA:
+    """Returns a pool of valkey-py's (or redis-py's: `library="redis"`) to a Valkey server over RDMA:
     valkey.Valkey(connection_pool=verbena.kv.rdma_pool("rdma://192.0.2.1:6379"))."""
     base: Any = importlib.import_module(f"{library}.connection").AbstractConnection
 

@@ -30,7 +30,7 @@ def encode(state: State) -> bytes:
 
 
 def decode(data: bytes) -> State:
-    """The state in a record. ProtocolError: it is not exactly one valid record."""
+    """Returns the state in a record. ProtocolError: it is not exactly one valid record."""
     if len(data) < _HEADER.size + _CHECKSUM.size:
         raise _fault(f"{len(data)} bytes are too few")
     magic, version, phase, migration, attempt, length = _HEADER.unpack_from(data)
@@ -79,7 +79,7 @@ class Checkpoints:
         self.on_written(state)
 
     def read_all(self) -> list[State]:
-        """All stored states, in order of file names. ProtocolError names the damaged file."""
+        """Returns all stored states, in order of file names. ProtocolError names the damaged file."""
         states = []
         for file in sorted(self.path.glob("*.checkpoint")) if self.path is not None else []:
             try:

@@ -98,6 +98,6 @@ class MoveContext:
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed, in a few words; never empty."""
+    """Returns why something failed, in a few words; never empty."""
     detail = error.detail if isinstance(error, VerbenaError) else ""
     return str(detail or error) or type(error).__name__

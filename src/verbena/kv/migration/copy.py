@@ -42,7 +42,7 @@ class BaseCopySender:
         self._reported = 0, 0  # bytes and pieces that `progress` includes
 
     async def run(self) -> None:
-        """Returns when the target has acknowledged all of it, or the move was called off. VerbenaError: the
+        """Returns when the target has acknowledged all of it, or the move was aborted. VerbenaError: the
         target cannot be reached."""
         complete = False
         while not complete and not self._progress.aborted:

@@ -28,7 +28,7 @@ _MAX_SLOW_READS = 10  # of the map's store, before the attempt is given up
 _RETRY_S = 0.05
 
 
-class HandOver:
+class CutOverPhase:
     """`forward(reader, timeout_s)` sends some of the log and advances progress.state, a CatchUp.
     `checkpoint(state, sync)` stores a state; it blocks."""
 
@@ -54,8 +54,8 @@ class HandOver:
         self._is_owner_known = True  # False while a request to change the owner may be under way
 
     async def run(self) -> Moved | RolledBack:
-        """The end of this attempt, as the map decides. The slots are open again when this returns; when this
-        is cancelled while their owner is unknown, they stay fenced."""
+        """Returns the end of this attempt, as the map decides. The slots are open again when this returns; if
+        it is cancelled while their owner is unknown, they stay fenced."""
         progress = self._progress
         proposed = await self._propose_in_time()
         if isinstance(proposed, RolledBack):
@@ -132,8 +132,8 @@ class HandOver:
         return fenced.compared(applied=applied, source=mine, target=theirs, now=time.monotonic())
 
     async def _sums(self, deadline: float) -> tuple[str, str]:
-        """The digests of source and target over the same keys. Large values that changed until the end are
-        summed if time allows; a value that one side has not summed is left out by both."""
+        """Returns the digests of source and target over the same keys. Large values that changed until the
+        end are summed if time allows; a value that one side has not summed is left out by both."""
         now_ms, left_out, effort_s = int(time.time() * 1000), set[int](), 0.0
         while True:
             wanted = {"now_ms": now_ms, "left_out": sorted(left_out), "effort_s": effort_s}
@@ -165,15 +165,15 @@ class HandOver:
         return proposed
 
     async def _propose(self) -> Stored | float:
-        """The map with the move finished, and the revision that it replaces; made before commands wait. A
-        float: how long the store took to answer, too long for commands to wait."""
+        """Returns the map with the move finished, and the revision that it replaces; made before commands
+        wait. A float: how long the store took to answer, too long for commands to wait."""
         began = time.monotonic()
-        held = await self._context.map.load()
+        stored = await self._context.map.load()
         took_s = time.monotonic() - began
         if took_s > self._context.settings.limits.pause_budget_s / 2:
             return took_s
-        finished = await asyncio.to_thread(held.map.finish_move, self._progress.facts.migration)
-        return Stored(held.revision, finished)
+        finished = await asyncio.to_thread(stored.map.finish_move, self._progress.facts.migration)
+        return Stored(stored.revision, finished)
 
     async def _decide(self, state: Deciding, proposed: Stored, deadline: float) -> Moved | RolledBack:
         """Requests the change of the map, if there is time. If the outcome of the request is unknown, removes

@@ -26,7 +26,7 @@ from verbena.shards.slots import SlotRange
 log = logging.getLogger("verbena.kv.cluster")
 _MAX_ENDED = 64  # moves that status() still shows
 _RETRY_S = 0.2
-CALLED_OFF = "it was called off"
+ABORTED = "it was aborted"
 
 
 class MoveManager:
@@ -81,19 +81,19 @@ class MoveManager:
         self.update()
 
     def update(self) -> None:
-        """After a change of the map: starts the moves whose source this node is, ends those called off."""
+        """After a change of the map: starts moves whose source is this node, and ends aborted ones."""
         if not self._recovered:
             return
         for move in self._map.moves.values():
             if move.source == self.context.member and move.id not in self._tasks:
                 if move.aborting:
-                    end = RolledBack(_facts(move), CALLED_OFF)
+                    end = RolledBack(_facts(move), ABORTED)
                     self._spawn(move.id, self._settle(self._source(Prepared(end.facts)), end))
                 else:
                     attempt = self._attempts.get(move.id, 0) + 1
                     self._spawn(move.id, self._run(Prepared(_facts(move, attempt))))
             if move.aborting and move.id in self._sources:
-                self._sources[move.id].progress.aborted = CALLED_OFF
+                self._sources[move.id].progress.aborted = ABORTED
         for id in [id for id in self._targets if id not in self._map.moves]:
             self._spawn_task(self._discard(id))
 
@@ -110,8 +110,8 @@ class MoveManager:
             return await remove_keys(self.context.engine, foreign) if foreign else 0
 
     def status(self) -> list[dict[str, Any]]:
-        """Moves whose source this node is, the last ones that ended included, as the command line shows
-        them."""
+        """Returns moves whose source this node is, the last ones that ended included, as the command line
+        shows them."""
         running = [source.progress for source in self._sources.values()]
         return [*self._ended.values(), *(progress.describe(progress.state) for progress in running)]
 
@@ -129,7 +129,7 @@ class MoveManager:
         task.add_done_callback(lambda _: self._tasks.pop(migration, None))
 
     async def _run(self, state: Prepared) -> None:
-        """Attempts, until one succeeds, the limit is reached, or the move is called off."""
+        """Runs attempts until one succeeds, the limit is reached, or the move is aborted."""
         migration = state.facts.migration
         while True:
             source = self._source(state)
@@ -147,7 +147,7 @@ class MoveManager:
             again = Prepared(source.facts).again(self.context.settings.limits)
             if isinstance(again, RolledBack) or migration not in self._map.moves:
                 return await self._settle(source, end)
-            await source.call_off()
+            await source.abort()
             await asyncio.sleep(_RETRY_S)
             state = again
 
@@ -159,7 +159,7 @@ class MoveManager:
         else:
             source.progress.state = end
             await asyncio.to_thread(self.checkpoints.write, end)
-            await source.call_off()
+            await source.abort()
             await self.context.map.change(
                 lambda map: map.abort_move(migration) if migration in map.moves else map
             )

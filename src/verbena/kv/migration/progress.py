@@ -11,7 +11,7 @@ from verbena.shards.migration import BaseCopy, CatchUp, Done, Facts, Moved, Roll
 
 
 class Aborted(Exception):
-    """The move was called off."""
+    """The cluster map marks the move as aborting."""
 
 
 @dataclass
@@ -21,7 +21,7 @@ class Progress:
     state: State
     facts: Facts
     path: CopyPath
-    aborted: str = ""  # why the move was called off; empty: it was not
+    aborted: str = ""  # the reason; empty: the move continues
     wire: str = ""
     fraction: float = 0.0  # of the base copy
     copy_s: float = 0.0  # duration of the base copy
@@ -41,7 +41,7 @@ class Progress:
             raise Aborted(self.aborted)
 
     def describe(self, state: State) -> dict[str, Any]:
-        """The fields of a status report, with the move at `state`."""
+        """Returns the fields of a status report, with the move at `state`."""
         facts, path = self.facts, self.path
         fields: dict[str, Any] = {
             "id": facts.migration,

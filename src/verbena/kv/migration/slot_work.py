@@ -24,8 +24,8 @@ async def keep_digest(digest: _native.kv.SlotDigest) -> None:
 def finish_digest(
     digest: _native.kv.SlotDigest, now_ms: int, left_out: list[int], effort_s: float
 ) -> tuple[int, int, list[int]]:
-    """The sum, the number of keys, and which large values it leaves out; writes have stopped. Large values
-    are summed for at most `effort_s`, in steps between the commands of other slots. Blocks."""
+    """Returns the sum, the number of keys, and which large values it leaves out; writes have stopped. Large
+    values are summed for at most `effort_s`, in steps between the commands of other slots. Blocks."""
     ends = time.monotonic() + effort_s
     while effort_s and not digest.work(_STEP_S, still=True) and time.monotonic() < ends:
         pass

@@ -14,7 +14,7 @@ from verbena.errors import VerbenaError
 from verbena.kv.migration.context import MoveContext
 from verbena.kv.migration.copy import MAX_PIECE_BYTES, MAX_PIECES_IN_FLIGHT, BaseCopySender
 from verbena.kv.migration.copy_path import CopyPath
-from verbena.kv.migration.cut_over import HandOver
+from verbena.kv.migration.cut_over import CutOverPhase
 from verbena.kv.migration.progress import Aborted, Progress
 from verbena.kv.migration.slot_work import keep_digest
 from verbena.kv.migration.target_link import REQUEST_TIMEOUT_S, TargetLink
@@ -58,8 +58,8 @@ class MoveSource:
         return self.progress.facts
 
     async def run(self) -> Moved | RolledBack:
-        """Aborted: the move was called off. VerbenaError, OSError: the attempt failed; the source still owns
-        the slots."""
+        """Aborted: the map marks the move as aborting. VerbenaError, OSError: the attempt failed; the source
+        still owns the slots."""
         progress, context = self.progress, self._context
         digest: _native.kv.SlotDigest | None = None
         copy: _native.kv.BaseCopy | None = None
@@ -83,7 +83,7 @@ class MoveSource:
             await self._enter(progress.state.copied(SourcePosition(reader.next_lsn - 1 + reader.lag())))
             await self._catch_up(reader, digest)
             await self._enter(progress.state)
-            hand_over = HandOver(
+            cut_over = CutOverPhase(
                 context,
                 progress,
                 self.link,
@@ -92,14 +92,14 @@ class MoveSource:
                 reader=reader,
                 digest=digest,
             )
-            return await hand_over.run()
+            return await cut_over.run()
         finally:
             if work is not None:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
-            for held in (digest, reader, copy):
-                if held is not None:
-                    held.close()
+            for resource in (digest, reader, copy):
+                if resource is not None:
+                    resource.close()
 
     async def finish(self, state: Moved, remove_keys: Callable[[], Any]) -> State:
         """After the map has handed the slots over: `remove_keys` (a coroutine function) removes this copy."""
@@ -109,7 +109,7 @@ class MoveSource:
         await self._enter(done)
         return done
 
-    async def call_off(self) -> None:
+    async def abort(self) -> None:
         """Requests that the target discard what it has. If the request is lost, the target discards it when
         it starts, or with the next offer."""
         try:
@@ -126,7 +126,7 @@ class MoveSource:
     # Phase 1
 
     async def offer(self) -> list[RemoteRegion]:
-        """The target's windows. A target that has seen later attempts than this (a checkpoint was lost)
+        """Returns the target's windows. If a checkpoint was lost, the target has seen later attempts, and
         answers with the last one: this attempt then becomes the one after it."""
         while "taken" in (answer := await self.link.request(Kind.OFFER, self._offered())):
             assert isinstance(self.progress.state, Prepared)
@@ -146,7 +146,7 @@ class MoveSource:
         }
 
     def _expected_bytes(self) -> int:
-        """The slots' share of the store, as if all slots held the same amount."""
+        """Returns the slots' share of the store, as if all slots held the same amount."""
         context = self._context
         owned = sum(len(found) for found in context.map.map.slots_of(context.member))
         used = int(context.engine.counters()["used_bytes"])

@@ -90,7 +90,7 @@ class MoveTarget:
             await asyncio.to_thread(region.revoke)
 
     async def serve(self, message: Envelope) -> bytes:
-        """The answer's payload. ValueError: the message is refused."""
+        """Returns the answer's payload. ValueError: the message is refused."""
         if message.kind is Kind.TAIL:
             return await self._apply_log(message)
         if message.kind is Kind.DIGEST:
@@ -108,7 +108,7 @@ class MoveTarget:
         return json.dumps({"lsn": self._applier.lsn, "pending": self._digest.pending}).encode()
 
     async def _sum(self, message: Envelope) -> bytes:
-        """The keys are as durable as the configuration promises before the digest leaves."""
+        """Answers with the digest; before that, the keys are as durable as the configuration promises."""
         assert self._applier is not None
         if self._digest is None:
             raise ValueError("the base copy is not whole")

@@ -56,19 +56,19 @@ class TargetLink:
         )
 
     async def send(self, message: Envelope, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Envelope:
-        """The target's answer. VerbenaError: it refused, or cannot be reached."""
+        """Returns the target's answer. VerbenaError: it refused, or cannot be reached."""
         return await self.sessions.request(self.target, message, timeout_s=timeout_s)
 
     async def request(
         self, kind: Kind, value: dict[str, Any], timeout_s: float = REQUEST_TIMEOUT_S
     ) -> dict[str, Any]:
-        """The same with JSON both ways."""
+        """send() with JSON in both directions."""
         answer = await self.send(self.message(kind, json.dumps(value).encode()), timeout_s=timeout_s)
         found: dict[str, Any] = json.loads(answer.payload or b"{}")
         return found
 
     async def copy_session(self) -> tuple[Session, bool]:
-        """The session for the base copy, and whether it is the RDMA one."""
+        """Returns the session for the base copy, and whether it is the RDMA one."""
         self._path.update()
         if self._path.is_available:
             try:

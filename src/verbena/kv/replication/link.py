@@ -25,19 +25,25 @@ log = logging.getLogger("verbena.kv")
 METHOD = "kv.replicate"
 VERSION = 4
 RETRY_S = 0.25
-LOOK_S = 0.05
+POLL_S = 0.05
 
 
 class ReplicaLink:
-    """Follows one primary until cancelled. A later link can continue from `place`."""
+    """Follows one primary until cancelled. A later link can continue from `position`."""
 
     def __init__(
-        self, server: Server, config: Config, settings: Settings, host: str, port: int, place: Place
+        self,
+        server: Server,
+        config: Config,
+        settings: Settings,
+        host: str,
+        port: int,
+        position: ReplicaPosition,
     ) -> None:
         self.host, self.port = host, port
         self.state = "connect"  # connect, sync or connected, as in ROLE
-        self.why = ""
-        self.place = place
+        self.last_error = ""
+        self.position = position
         self.down_since = time.monotonic()
         self.wire, self.linked = "", False
         self.full_syncs = self.partial_syncs = 0
@@ -46,7 +52,7 @@ class ReplicaLink:
         self._stopped = False
         self._replid = ""  # of the primary's history
         self._term = (0, 0)
-        self._before = place  # the place to continue from if this link fails
+        self._resume_position = position  # the place to continue from if this link fails
 
     def counters(self) -> dict[str, Any]:
         receiver = self._receiver
@@ -57,23 +63,23 @@ class ReplicaLink:
         also cancel the task that runs the link."""
         self._stopped = True
         if self._receiver is not None:
-            self._leave(self._receiver)
+            self._detach(self._receiver)
 
     @property
     def offset(self) -> int:
         counters = self.counters()
-        return counters["offset"] if counters.get("complete") else self.place.offset
+        return counters["offset"] if counters.get("complete") else self.position.offset
 
     async def run(self, node: transport.Node) -> None:
         while True:
             try:
                 await self._follow(node)
             except (VerbenaError, OSError, ValueError) as error:
-                why = str(error).splitlines()[0]
-                if why != self.why:
-                    log.warning("the link to primary %s:%d failed: %s", self.host, self.port, why)
-                self.why = why
-            self._unlink()
+                last_error = str(error).splitlines()[0]
+                if last_error != self.last_error:
+                    log.warning("the link to primary %s:%d failed: %s", self.host, self.port, last_error)
+                self.last_error = last_error
+            self._mark_down()
             self.state = "connect"
             await asyncio.sleep(RETRY_S)
 
@@ -89,34 +95,34 @@ class ReplicaLink:
                 node.allocate, settings.ring_size, access=Access.REMOTE_WRITE, session=session
             )
             stack.push_async_callback(asyncio.to_thread, ring.revoke)
-            applied = make_applier(self._server, lsn=self.place.lsn)
+            applied = make_applier(self._server, lsn=self.position.lsn)
             stack.callback(applied.close)
             receiver = _native.kv.ReplicationReceiver(
                 self._server.engine, session._native, ring.memory, applied
             )
-            self._receiver, self._replid, self._before = receiver, "", self.place
-            stack.callback(self._leave, receiver)
+            self._receiver, self._replid, self._resume_position = receiver, "", self.position
+            stack.callback(self._detach, receiver)
             if self._stopped:
                 return
-            wish = {
+            sync_request = {
                 "version": VERSION,
                 "port": self._server.parameters.get("port"),
-                "replid": self.place.replid,
-                "lsn": self.place.lsn,
-                "offset": self.place.offset,
+                "replid": self.position.replid,
+                "lsn": self.position.lsn,
+                "offset": self.position.offset,
                 "ring_key": ring.remote.key,
                 "ring_bytes": len(ring),
                 "mark": receiver.mark,
                 "databases": len(self._server.databases),
             }
-            answer = json.loads(await session.call(METHOD, json.dumps(wish).encode(), timeout_s=30))
+            answer = json.loads(await session.call(METHOD, json.dumps(sync_request).encode(), timeout_s=30))
             if answer.get("error"):
                 raise setup_error("denied", operation="follow a primary", detail=answer["error"])
             full, self._replid = bool(answer["full"]), answer["replid"]
             self._term = (int(answer["term"][0]), int(answer["term"][1]))
             self.full_syncs += full
             self.partial_syncs += not full
-            self._before = Place()  # an incomplete copy has no place
+            self._resume_position = ReplicaPosition()  # an incomplete copy has no place
             self.state, self.wire, self.linked = "sync", session.wire or "", True
             receiver.begin(
                 full=full, offset=answer["offset"], place_key=answer["place_key"]
@@ -129,35 +135,35 @@ class ReplicaLink:
             if counters["error"]:
                 raise setup_error("log_failed", operation="follow a primary", detail=counters["error"])
             if counters["complete"] and self.state != "connected":
-                self.state, self.why = "connected", ""
-                self.place = Place(self._replid, counters["lsn"], counters["offset"], self._term)
+                self.state, self.last_error = "connected", ""
+                self.position = ReplicaPosition(self._replid, counters["lsn"], counters["offset"], self._term)
             if session.state is transport.SessionState.CONNECTED:
                 self.linked = True
             else:
-                self._unlink()
+                self._mark_down()
             if session.closed or session.state is transport.SessionState.FAILED:
                 raise setup_error("unreachable", operation="follow a primary", detail="the session has ended")
             self.wire = session.wire or ""
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
-    def _unlink(self) -> None:
+    def _mark_down(self) -> None:
         """Marks the link as down. An incomplete copy never counted as up."""
         if self.linked and self.state == "connected":
             self.down_since = time.monotonic()
         self.linked = False
 
-    def _leave(self, receiver: _native.kv.ReplicationReceiver) -> None:
+    def _detach(self, receiver: _native.kv.ReplicationReceiver) -> None:
         if self._receiver is None:
             return
         receiver.close()  # first: a record applied after this would be requested again
         counters = receiver.counters()
         exact = counters["complete"] and not counters["error"] and self._replid
-        place = Place(self._replid, counters["lsn"], counters["offset"], self._term)
-        self.place = place if exact else self._before
+        position = ReplicaPosition(self._replid, counters["lsn"], counters["offset"], self._term)
+        self.position = position if exact else self._resume_position
         self._receiver = None
 
 
-class Place:
+class ReplicaPosition:
     """A replica's position: history, LSN and offset, and the history's term (Replication.term)."""
 
     def __init__(

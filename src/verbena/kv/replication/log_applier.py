@@ -19,8 +19,8 @@ log = logging.getLogger("verbena.kv")
 def make_applier(
     server: Server, *, lsn: int = 0, slots: Iterable[int] | None = None
 ) -> _native.kv.LogApplier:
-    """An applier of another server's base copy and log to this server. `lsn`: records up to there are applied
-    already; `slots`: the stream has records of these alone."""
+    """Returns an applier of another server's base copy and log to this server. `lsn`: records up to there are
+    applied already; `slots`: the stream has records of these alone."""
 
     def run(number: int, database: int, argv: list[bytes]) -> bool:
         native = server.engine.client(number)

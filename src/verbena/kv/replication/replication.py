@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
 from verbena.kv.commands.replies import CommandError
-from verbena.kv.replication.link import METHOD, VERSION, Place, ReplicaLink
+from verbena.kv.replication.link import METHOD, VERSION, ReplicaLink, ReplicaPosition
 from verbena.kv.replication.primary_address import FIELD
 from verbena.kv.replication.settings import Settings, node_settings
 from verbena.kv.server.blocked_clients import REPLICAS
@@ -41,13 +41,13 @@ class Replica:
     session: transport.Session
     host: str
     port: int
-    place: transport.Region | None  # local memory into which the replica writes its position
+    position_region: transport.Region | None  # local memory into which the replica writes its position
 
     def close(self) -> None:
         """Waits for the sender's thread."""
         self.sender.close()
-        if self.place is not None:
-            self.place.revoke()
+        if self.position_region is not None:
+            self.position_region.revoke()
 
     @property
     def name(self) -> tuple[str, int]:
@@ -104,29 +104,34 @@ class Replication:
 
     async def _serve(self, request: transport.Request) -> bytes:
         """A replica's request to follow: starts sending, and answers with the stream's first position."""
-        wish = json.loads(request.payload)
-        if wish.get("version") != VERSION:
-            return _refusal(f"this server replicates with version {VERSION}, not {wish.get('version')}")
+        sync_request = json.loads(request.payload)
+        if sync_request.get("version") != VERSION:
+            return _refusal(
+                f"this server replicates with version {VERSION}, not {sync_request.get('version')}"
+            )
         if self.link is not None:
             return _refusal("this server is a replica itself: follow its primary")
         if self.server.engine.loading:
             return _refusal("this server is loading")
         if self.server.services.cluster is not None and self.term is None:
             return _refusal("this server has not read its cluster's map yet")
-        if wish["databases"] < len(self.server.databases):
+        if sync_request["databases"] < len(self.server.databases):
             return _refusal(
-                f"{len(self.server.databases)} databases here, {wish['databases']} there: kv.databases"
+                f"{len(self.server.databases)} databases here, "
+                f"{sync_request['databases']} there: kv.databases"
             )
         host = request.session.peer.rpartition(":")[0].strip("[]")
-        for replica in [replica for replica in self._replicas if replica.name == (host, wish["port"])]:
+        for replica in [
+            replica for replica in self._replicas if replica.name == (host, sync_request["port"])
+        ]:
             self._replicas.remove(replica)  # it reconnected before its old session was seen to end
             await asyncio.to_thread(replica.close)
-        known = wish["replid"] == self.replid
-        replica = await asyncio.to_thread(self._start_sender, request.session, wish, known, host)
+        known = sync_request["replid"] == self.replid
+        replica = await asyncio.to_thread(self._start_sender, request.session, sync_request, known, host)
         sender = replica.sender
         self.full_syncs += sender.full
         self.partial_syncs += not sender.full
-        self.refused_partials += bool(wish["replid"]) and sender.full
+        self.refused_partials += bool(sync_request["replid"]) and sender.full
         self._replicas.append(replica)
         if self._eager:
             sender.set_eager(True)
@@ -137,34 +142,34 @@ class Replication:
             "full": sender.full,
             "lsn": sender.lsn,
             "offset": sender.offset,
-            "place_key": replica.place.remote.key if replica.place is not None else 0,
+            "place_key": replica.position_region.remote.key if replica.position_region is not None else 0,
         }
         return json.dumps(answer).encode()
 
     def _start_sender(
-        self, session: transport.Session, wish: dict[str, Any], known: bool, host: str
+        self, session: transport.Session, sync_request: dict[str, Any], known: bool, host: str
     ) -> Replica:
         self.server.execution.logging = True
         self.limit_backlog()
-        by_write, place = self._settings.use_rdma_write, None
+        by_write, region = self._settings.use_rdma_write, None
         if by_write and session.wire == "shm":  # a replica on this machine shares its processors
-            place = session.node.allocate(
+            region = session.node.allocate(
                 _native.kv.REPLICA_POSITION_BYTES, access=Access.REMOTE_WRITE, session=session
             )
         sender = _native.kv.ReplicationSender(
             self.server.engine,
             session._native,
-            ring_key=wish["ring_key"],
-            mark=wish["mark"],
-            ring_bytes=wish["ring_bytes"],
+            ring_key=sync_request["ring_key"],
+            mark=sync_request["mark"],
+            ring_bytes=sync_request["ring_bytes"],
             by_write=by_write,
-            place=place.memory if place is not None else None,
+            place=region.memory if region is not None else None,
             max_inline=self._settings.max_inline_size,
-            lsn=wish["lsn"] if known else None,
-            offset=wish["offset"],
+            lsn=sync_request["lsn"] if known else None,
+            offset=sync_request["offset"],
             on_receipt=self._on_receipt,
         )
-        return Replica(sender, session, host, wish["port"], place)
+        return Replica(sender, session, host, sync_request["port"], region)
 
     def limit_backlog(self) -> None:
         """Sets how much of the log the backlog keeps."""
@@ -174,7 +179,7 @@ class Replication:
     def _on_receipt(self) -> None:
         """On the engine's thread: a replica has advanced, or its link has ended."""
         blocking = self.server.blocking
-        places = [place for place in blocking.waited_for if place[1] == REPLICAS]
+        places = [place for place in blocking.by_key if place[1] == REPLICAS]
         for database, key in places:
             blocking.signal(database, key)
         if places:
@@ -182,7 +187,7 @@ class Replication:
 
     def _tick(self) -> None:
         """Called regularly on the engine's thread."""
-        waited = any(place[1] == REPLICAS for place in self.server.blocking.waited_for)
+        waited = any(place[1] == REPLICAS for place in self.server.blocking.by_key)
         if self._eager and not waited:
             self._set_eager(False)
         loop = self._loop
@@ -236,7 +241,8 @@ class Replication:
         return self.server.engine.backlog_counters()["written_offset"]
 
     def count(self, offset: int, *, durable: bool = False) -> int:
-        """The number of replicas that have applied the log up to `offset`, or (`durable`) have it on disk."""
+        """Returns the number of replicas that have applied the log up to `offset`, or (`durable`) have it on
+        disk."""
         field = "durable_offset" if durable else "offset"
         counters = [replica.sender.counters() for replica in self._replicas]
         return sum(not row["copying"] and not row["ended"] and row[field] >= offset for row in counters)
@@ -257,25 +263,25 @@ class Replication:
         """REPLICAOF: follows a primary. From any thread; the link runs on the event loop."""
         if self._loop is None:
             raise CommandError("ERR replication needs sessions: kv.sessions is off")
-        place = Place()
+        position = ReplicaPosition()
         if self.link is not None:
             self.link.stop()
-            place = self.link.place
+            position = self.link.position
         else:  # a write by a waiting client would never reach the primary, nor be acknowledged
             self.server.engine.post(lambda: self.server.blocking.unblock_all(UNBLOCKED))
-        self.link = ReplicaLink(self.server, self._config, self._settings, host, port, place)
+        self.link = ReplicaLink(self.server, self._config, self._settings, host, port, position)
         self.check_writes()
         self.server.engine.active_expiry = False
         self._loop.call_soon_threadsafe(partial(self._spawn, self.link))
 
-    def stop_following(self) -> Place:
+    def stop_following(self) -> ReplicaPosition:
         """Applies and acknowledges nothing until follow() or lead(). The position that was reached."""
         assert self.link is not None
         assert self._loop is not None
         self.link.stop()
         self.link.state, self.link.linked = "connect", False
         self._loop.call_soon_threadsafe(partial(self._spawn, None))
-        return self.link.place
+        return self.link.position
 
     def lead(self) -> None:
         """REPLICAOF NO ONE: becomes a primary."""
@@ -284,10 +290,10 @@ class Replication:
             return
         link.stop()
         self.link = None
-        self.replid2, self.second_offset = link.place.replid or NO_HISTORY, link.offset + 1
+        self.replid2, self.second_offset = link.position.replid or NO_HISTORY, link.offset + 1
         self.replid = secrets.token_hex(20)
         engine = self.server.engine
-        if link.place.replid:
+        if link.position.replid:
             engine.count_log_from(link.offset)
         engine.active_expiry = True
         engine.loading = False
@@ -323,7 +329,7 @@ class Replication:
     # Reports
 
     def role(self) -> list[Any]:
-        """The reply of ROLE."""
+        """Returns the reply of ROLE."""
         link = self.link
         if link is not None:
             return [b"slave", link.host.encode(), link.port, link.state.encode(), link.offset]
@@ -335,7 +341,7 @@ class Replication:
         return [b"master", self.server.engine.backlog_counters()["offset"], rows]
 
     def info(self) -> dict[str, Any]:
-        """The fields of INFO replication."""
+        """Returns the fields of INFO replication."""
         tail, get = self.server.engine.backlog_counters(), self.server.parameters.get
         link = self.link
         fields: dict[str, Any] = {"role": "slave" if link is not None else "master"}
@@ -359,7 +365,7 @@ class Replication:
                 "slave_read_only": int(get("replica-read-only")),
                 "replica_announced": 1,
                 "master_link_wire": link.wire,
-                "master_link_error": link.why,
+                "master_link_error": link.last_error,
                 "replica_full_syncs": link.full_syncs,
                 "replica_partial_syncs": link.partial_syncs,
                 "replica_written_bytes": counters.get("written_bytes", 0),
@@ -381,7 +387,7 @@ class Replication:
             )
         return fields | {
             "master_failover_state": "no-failover",
-            "master_replid": link.place.replid or NO_HISTORY if link is not None else self.replid,
+            "master_replid": link.position.replid or NO_HISTORY if link is not None else self.replid,
             "master_replid2": self.replid2,
             "master_repl_offset": link.offset if link is not None else tail["offset"],
             "second_repl_offset": self.second_offset,
@@ -395,7 +401,7 @@ class Replication:
 
 
 def _lag_fields(counters: dict[str, Any]) -> dict[str, int]:
-    """The replica's lag in the last eight seconds; 0: there was nothing to apply."""
+    """Returns the replica's lag in the last eight seconds; 0: there was nothing to apply."""
     lags = Histogram(buckets=counters["lags"]) if counters else Histogram()
     return {
         f"replica_lag_p{percent}_us": int((lags.quantile_ns(percent / 100) or 0) / 1000)

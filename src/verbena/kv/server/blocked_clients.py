@@ -20,7 +20,7 @@ Retry = Callable[[Call], "Reply | None"]
 REPLICAS, DISK = b"\0wait", b"\0waitaof"
 
 
-class _Waiter:
+class _BlockedClient:
     __slots__ = ("call", "deadline_ms", "empty", "keys", "late", "retry")
 
     def __init__(self, call: Call, keys: list[bytes], retry: Retry, deadline_ms: int, empty: Reply) -> None:
@@ -33,24 +33,24 @@ class _Waiter:
 
 
 class Blocking:
-    """`waited_for`: (database, key) → the clients that wait for it, in order."""
+    """`by_key`: (database, key) → the clients that wait for it, in order."""
 
     def __init__(self, engine: _native.kv.Engine, execution: Execution) -> None:
         self._engine = engine
         self._execution = execution
-        self.waited_for: dict[tuple[int, bytes], OrderedDict[int, _Waiter]] = {}
-        self._waiters: dict[int, _Waiter] = {}  # by client
+        self.by_key: dict[tuple[int, bytes], OrderedDict[int, _BlockedClient]] = {}
+        self._blocked: dict[int, _BlockedClient] = {}  # by client
         self._ready: list[tuple[int, bytes]] = []
         self._deadlines: list[tuple[int, int, int]] = []
         self._order = itertools.count()
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return len(self._blocked)
 
     @property
     def with_deadline(self) -> int:
         """The number of clients that wait with a time-out."""
-        return sum(waiter.deadline_ms != 0 for waiter in self._waiters.values())
+        return sum(blocked.deadline_ms != 0 for blocked in self._blocked.values())
 
     def block(
         self,
@@ -62,7 +62,7 @@ class Blocking:
         *,
         late: Callable[[], Reply] | None = None,
     ) -> Reply:
-        """The client waits until one of the keys changes and `retry` returns a reply. After `timeout_s` (0:
+        """Blocks the client until one of the keys changes and `retry` returns a reply. After `timeout_s` (0:
         no time-out) it gets `empty`, or the result of `late`. Within a transaction it gets `empty` at
         once."""
         from verbena.kv.commands.replies import NO_REPLY
@@ -71,11 +71,11 @@ class Blocking:
             return empty
         client = call.client
         deadline = call.now_ms + max(1, int(timeout_s * 1000)) if timeout_s else 0
-        waiter = _Waiter(call, list(dict.fromkeys(keys)), retry, deadline, empty)
-        waiter.late = late
-        self._waiters[client.id] = waiter
-        for key in waiter.keys:
-            self.waited_for.setdefault((call.db.index, key), OrderedDict())[client.id] = waiter
+        blocked = _BlockedClient(call, list(dict.fromkeys(keys)), retry, deadline, empty)
+        blocked.late = late
+        self._blocked[client.id] = blocked
+        for key in blocked.keys:
+            self.by_key.setdefault((call.db.index, key), OrderedDict())[client.id] = blocked
         if deadline:
             heapq.heappush(self._deadlines, (deadline, next(self._order), client.id))
             self._engine.set_timer(self._deadlines[0][0])
@@ -84,25 +84,25 @@ class Blocking:
 
     def signal(self, database: int, key: bytes) -> None:
         """A key has changed: serve() will retry the clients that wait for it."""
-        if (database, key) in self.waited_for:
+        if (database, key) in self.by_key:
             self._ready.append((database, key))
 
     def signal_all(self, databases: Collection[int]) -> None:
         """All keys of these databases may have changed."""
-        self._ready.extend(place for place in self.waited_for if place[0] in databases)
+        self._ready.extend(place for place in self.by_key if place[0] in databases)
 
     def serve(self) -> None:
         """After a command: retries the clients whose keys have changed."""
         author = self._engine.current_client
         while self._ready:
             place = self._ready.pop(0)
-            for waiter in list(self.waited_for.get(place, {}).values()):
-                call = waiter.call
+            for blocked in list(self.by_key.get(place, {}).values()):
+                call = blocked.call
                 self._execution.command = None
                 call.now_ms = self._engine.now_ms
                 self._engine.current_client = call.client.id
                 try:
-                    answer = waiter.retry(call)
+                    answer = blocked.retry(call)
                 except CommandError as error:
                     answer = error
                 if answer is not None:
@@ -113,52 +113,52 @@ class Blocking:
         """Ends the waits that have timed out."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             deadline, _, client = heapq.heappop(self._deadlines)
-            waiter = self._waiters.get(client)
-            if waiter is not None and waiter.deadline_ms == deadline:
-                self._finish(client, waiter.late() if waiter.late is not None else waiter.empty)
+            blocked = self._blocked.get(client)
+            if blocked is not None and blocked.deadline_ms == deadline:
+                self._finish(client, blocked.late() if blocked.late is not None else blocked.empty)
         self._engine.set_timer(self._deadlines[0][0] if self._deadlines else 0)
 
     def unblock(self, client: int, *, error: str = "") -> bool:
         """CLIENT UNBLOCK: ends a wait as after a time-out, or with an error. False: the client does not
         wait."""
-        waiter = self._waiters.get(client)
-        if waiter is None:
+        blocked = self._blocked.get(client)
+        if blocked is None:
             return False
-        self._finish(client, CommandError(error) if error else waiter.empty)
+        self._finish(client, CommandError(error) if error else blocked.empty)
         return True
 
     def unblock_all(self, error: str) -> None:
         """Ends all waits for keys and for replicas with an error."""
-        for client in [client for client, waiter in self._waiters.items() if waiter.keys]:
+        for client in [client for client, blocked in self._blocked.items() if blocked.keys]:
             self.unblock(client, error=error)
 
     def answer(self, client: int, reply: Reply) -> None:
         """Ends a wait with this reply; nothing happens if the client has disconnected."""
-        if client in self._waiters:
+        if client in self._blocked:
             self._finish(client, reply)
 
     def waiting(self) -> list[tuple[int, list[bytes]]]:
-        """The clients that wait for keys, with these keys."""
+        """Returns the clients that wait for keys, with these keys."""
         found = [
-            (client, [key for key in waiter.keys if key not in (REPLICAS, DISK)])
-            for client, waiter in self._waiters.items()
+            (client, [key for key in blocked.keys if key not in (REPLICAS, DISK)])
+            for client, blocked in self._blocked.items()
         ]
         return [(client, keys) for client, keys in found if keys]
 
     def forget(self, client: int) -> None:
-        waiter = self._waiters.pop(client, None)
-        if waiter is None:
+        blocked = self._blocked.pop(client, None)
+        if blocked is None:
             return
-        for key in waiter.keys:
-            place = (waiter.call.db.index, key)
-            waiting = self.waited_for.get(place)
+        for key in blocked.keys:
+            place = (blocked.call.db.index, key)
+            waiting = self.by_key.get(place)
             if waiting is not None:
                 waiting.pop(client, None)
                 if not waiting:
-                    del self.waited_for[place]
+                    del self.by_key[place]
 
     def _finish(self, client: int, answer: Reply) -> None:
-        native = self._waiters[client].call.client.native
+        native = self._blocked[client].call.client.native
         self.forget(client)
         native.reply(answer)
         native.unblock()

@@ -21,16 +21,17 @@ class Database(Protocol):
     index: int
 
     def get(self, key: bytes, kind: type[AnyValue]) -> AnyValue | None:
-        """The value, to be read or changed in place; None: no such key. WrongType: it has another type."""
+        """Returns the value, to be read or changed in place; None: no such key. WrongType: it has another
+        type."""
 
     def obtain(self, key: bytes, kind: type[AnyValue]) -> AnyValue:
         """As get(), but stores an empty value if there is none. Call changed() afterwards."""
 
     def string(self, key: bytes) -> bytes | None:
-        """A string's bytes. WrongType if it is not a string."""
+        """Returns a string's bytes. WrongType if it is not a string."""
 
     def any(self, key: bytes) -> Value | bytes | None:
-        """The value of any type; None: no such key."""
+        """Returns the value of any type; None: no such key."""
 
     def type_of(self, key: bytes) -> str:
         """ "string", "hash", "list", "set", "zset" or "none"."""
@@ -41,7 +42,7 @@ class Database(Protocol):
         """Stores a value in place of the present one. An empty collection deletes the key."""
 
     def delete(self, key: bytes) -> bool:
-        """True: the key existed. Call changed() afterwards."""
+        """Deletes a key and returns whether it existed. Call changed() afterwards."""
 
     def changed(self, key: bytes, *effect: bytes, event: str = "") -> None:
         """Must follow every change of a key: wakes clients that watch it or wait for it, counts the change,
@@ -52,19 +53,20 @@ class Database(Protocol):
     def exists(self, key: bytes) -> bool: ...
 
     def expires_ms(self, key: bytes) -> int:
-        """Unix time in ms at which it expires; 0: never; -1: there is no such key."""
+        """Returns the Unix time in ms at which it expires; 0: never; -1: there is no such key."""
 
     def set_expires_ms(self, key: bytes, expires_ms: int) -> None:
-        """0: never."""
+        """Sets the Unix time in ms at which the key expires; 0: never."""
 
     def scan(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
-        """The next cursor, 0 at the end, and about `count` keys. A scan returns every key that exists
+        """Returns the next cursor, 0 at the end, and about `count` keys. A scan returns every key that exists
         throughout."""
 
     def random_key(self) -> bytes | None: ...
 
     def details(self, key: bytes) -> tuple[str, int, int, int] | None:
-        """Its type, bytes, seconds since its last use, and access frequency; None: no such key."""
+        """Returns type, bytes, seconds since the last use and access frequency of a key; None: no such
+        key."""
 
     def clear(self) -> None: ...
 
@@ -72,7 +74,7 @@ class Database(Protocol):
 
 
 class Call:
-    """One run of a command. `argv`: its arguments as they came, the name first."""
+    """One run of a command. `argv`: its arguments as received, beginning with the name."""
 
     __slots__ = ("argv", "client", "db", "now_ms", "server")
 
@@ -91,7 +93,7 @@ class Call:
     def block(
         self, keys: list[bytes], retry: Callable[[Call], Reply | None], timeout_s: float, empty: Reply
     ) -> Reply:
-        """The client waits until a key changes and `retry` answers other than None; `empty` is the reply
+        """Blocks the client until a key changes and `retry` answers other than None; `empty` is the reply
         after `timeout_s` (0: never), and at once in a transaction. The command has tried once itself."""
         answer: Reply = self.server.blocking.block(self, keys, retry, timeout_s, empty)
         return answer

@@ -6,20 +6,20 @@ from verbena.kv.server.clients import Client
 
 
 def kind(client: Client) -> str:
-    """The class of a client, as in client-output-buffer-limit and CLIENT KILL TYPE."""
+    """Returns the class of a client, as in client-output-buffer-limit and CLIENT KILL TYPE."""
     return "pubsub" if client.is_subscriber else "normal"
 
 
 def flags(client: Client) -> str:
-    wish = client.tracking
+    options = client.tracking
     found = [
         ("O", client.monitors),
         ("P", client.is_subscriber),
         ("x", client.queue is not None),
         ("b", client.native.blocked),
-        ("t", wish is not None),
-        ("R", wish is not None and wish.broken),
-        ("B", wish is not None and wish.broadcasts),
+        ("t", options is not None),
+        ("R", options is not None and options.broken),
+        ("B", options is not None and options.broadcasts),
         ("d", client.watch_failed),
         ("e", client.no_evict),
         ("T", client.no_touch),

@@ -35,11 +35,11 @@ class Clients:
         self._by_id: dict[int, Client] = {}
 
     def get(self, id: int) -> Client | None:
-        """None: Python does not know it."""
+        """Returns a client that Python knows; None: only the engine knows it."""
         return self._by_id.get(id)
 
     def ensure(self, id: int) -> Client:
-        """The client; its row is made if there is none."""
+        """Returns the client, and creates its row if there is none."""
         client = self._by_id.get(id)
         if client is None:
             client = self._by_id[id] = Client(self._engine.client(id), self._acl.default)
@@ -49,11 +49,11 @@ class Clients:
         return self._by_id.pop(id, None)
 
     def known(self) -> Collection[Client]:
-        """Those that Python knows."""
+        """Returns the clients that Python knows."""
         return self._by_id.values()
 
     def all(self) -> list[Client]:
-        """All connected clients."""
+        """Returns all connected clients."""
         return [self.ensure(id) for id in sorted(self._engine.client_ids)]
 
     def update_dispatch(self) -> None:

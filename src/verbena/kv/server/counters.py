@@ -1,4 +1,4 @@
-"""Counters of commands that Python runs, of errors, rates and peaks, beside the engine's own counters."""
+"""Counters of commands that Python runs, of errors, rates and peaks, in addition to the engine's own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CommandStats:
 
 
 def percentile(buckets: list[int], percent: float) -> float:
-    """In nanoseconds: the upper end of the bucket that it falls in."""
+    """Returns the upper bound, in nanoseconds, of the bucket that contains the percentile."""
     wanted = sum(buckets) * percent / 100
     seen = 0
     for exponent, count in enumerate(buckets):
@@ -107,7 +107,7 @@ class Stats:
         self.ops, self.bytes_in, self.bytes_out = Rate(), Rate(), Rate()
 
     def all_commands(self) -> dict[str, CommandStats]:
-        """Of commands in Python and in native code; without those never called."""
+        """Returns the counters of commands in Python and in native code, except those never called."""
         found = dict(self.commands)
         for name, (calls, ns, rejected, failed, buckets) in self._engine.command_counters().items():
             if calls or rejected:

@@ -63,7 +63,7 @@ def clients_section(server: Server) -> Fields:
         "clients_in_timeout_table": server.blocking.with_deadline,
         "pubsub_clients": sum(c.is_subscriber for c in clients),
         "watching_clients": sum(c.watching for c in clients),
-        "total_blocking_keys": len(server.blocking.waited_for),
+        "total_blocking_keys": len(server.blocking.by_key),
     }
 
 
@@ -256,7 +256,7 @@ _ONLY_WHEN_ASKED = frozenset({"commandstats", "latencystats"})
 
 
 def chosen_sections(server: Server, names: list[str]) -> list[str]:
-    """The sections that were requested; the default ones if none."""
+    """Returns the sections that were requested; the default ones if none."""
     there = [*SECTIONS, *(name for name in server.services.info_sections if name not in SECTIONS)]
     usual = [name for name in there if name not in _ONLY_WHEN_ASKED]
     if not names:

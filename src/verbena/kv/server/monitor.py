@@ -46,7 +46,7 @@ _ESCAPES = {10: "\\n", 13: "\\r", 9: "\\t", 7: "\\a", 8: "\\b", 34: '\\"', 92: "
 
 
 def quoted(argument: bytes) -> str:
-    """In quotes, with what cannot be printed escaped."""
+    """Returns the argument in quotes, with unprintable bytes escaped."""
     text = "".join(
         _ESCAPES.get(value) or (chr(value) if 32 <= value < 127 else f"\\x{value:02x}") for value in argument
     )

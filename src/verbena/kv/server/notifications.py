@@ -20,7 +20,7 @@ CLASS_OF = {event: letter for letter, events in _CLASSES.items() for event in ev
 
 
 def parse(text: str) -> frozenset[str] | None:
-    """The classes that the letters stand for; None: a letter is unknown."""
+    """Returns the classes that the letters stand for; None: a letter is unknown."""
     if set(text) - LETTERS:
         return None
     chosen = set(text)
@@ -30,6 +30,6 @@ def parse(text: str) -> frozenset[str] | None:
 
 
 def show(chosen: frozenset[str]) -> str:
-    """The letters of these classes; A stands for all but K and E."""
+    """Returns the letters of these classes; A stands for all but K and E."""
     text = "A" if set(ALL) <= chosen else "".join(letter for letter in ALL if letter in chosen)
     return text + "".join(letter for letter in "KE" if letter in chosen)

@@ -17,7 +17,7 @@ SLOTS = 16384
 
 
 def panels(server: Server) -> dict[str, Callable[[], Panel | None]]:
-    """By title. Called on a thread of the page's server."""
+    """Returns functions that make the panels, by title. They run on a thread of the page's server."""
     return {
         "Store": lambda: _store(server),
         "Keyspace": lambda: _keyspace(server),
@@ -51,7 +51,7 @@ def _keyspace(server: Server) -> Panel:
 
 
 def _commands(server: Server) -> Panel:
-    """The commands with the largest total time, with their latencies."""
+    """Returns the commands with the largest total time, with their latencies."""
     counts = SECTIONS["commandstats"](server)
     times = SECTIONS["latencystats"](server)
     found = []
@@ -79,13 +79,13 @@ def _commands(server: Server) -> Panel:
 
 
 def _cluster(server: Server) -> Panel | None:
-    """None: the server is not in a cluster."""
+    """Returns the cluster section of INFO; None: the server is not in a cluster."""
     panel = _section(server, "cluster")
     return panel if panel is not None and panel["fields"].get("cluster_enabled", "0") != "0" else None
 
 
 def _shards(server: Server) -> Panel | None:
-    """The owners of slots, by the map that this node has."""
+    """Returns the owners of slots, by the map that this node has."""
     if server.services.cluster is None:
         return None
     map = server.services.cluster.map
@@ -106,7 +106,7 @@ def _shards(server: Server) -> Panel | None:
 
 
 def _moves(server: Server) -> Panel | None:
-    """Moves whose source is this node, finished ones included."""
+    """Returns moves whose source is this node, finished ones included."""
     if server.services.cluster is None:
         return None
     map = server.services.cluster.map
@@ -126,7 +126,7 @@ def _moves(server: Server) -> Panel | None:
 
 
 def _section(server: Server, name: str) -> Panel | None:
-    """The fields of an INFO section, with those that services add."""
+    """Returns the fields of an INFO section, with those that services add."""
     fields = dict(SECTIONS[name](server)) if name in SECTIONS else {}
     more = server.services.info_sections.get(name)
     if more is not None:

@@ -11,7 +11,7 @@ _UNITS = {
 }  # fmt: skip
 
 
-class Wrong(ValueError):
+class InvalidValue(ValueError):
     """The value is invalid; the text is the one that Redis has."""
 
 
@@ -31,7 +31,7 @@ class Text(Kind):
 class YesNo(Kind):
     def parse(self, text: str) -> bool:
         if text.lower() not in ("yes", "no"):
-            raise Wrong("argument must be 'yes' or 'no'")
+            raise InvalidValue("argument must be 'yes' or 'no'")
         return text.lower() == "yes"
 
     def show(self, value: Any) -> str:
@@ -45,9 +45,9 @@ class Integer(Kind):
 
     def parse(self, text: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,20}", text):
-            raise Wrong("argument couldn't be parsed into an integer")
+            raise InvalidValue("argument couldn't be parsed into an integer")
         if not self.low <= int(text) <= self.high:
-            raise Wrong(f"argument must be between {self.low} and {self.high} inclusive")
+            raise InvalidValue(f"argument must be between {self.low} and {self.high} inclusive")
         return int(text)
 
 
@@ -60,10 +60,10 @@ class Memory(Kind):
     def parse(self, text: str) -> int:
         match = re.fullmatch(r"([0-9]{1,19})([a-z]*)", text.lower())
         if not match or match[2] not in _UNITS:
-            raise Wrong("argument must be a memory value")
+            raise InvalidValue("argument must be a memory value")
         value = int(match[1]) * _UNITS[match[2]]
         if not self.low <= value < 2**63:
-            raise Wrong(f"argument must be between {self.low} and {2**63 - 1} inclusive")
+            raise InvalidValue(f"argument must be between {self.low} and {2**63 - 1} inclusive")
         return value
 
 
@@ -73,7 +73,7 @@ class Choice(Kind):
 
     def parse(self, text: str) -> str:
         if text.lower() not in self.options:
-            raise Wrong(f"argument(s) must be one of the following: {', '.join(self.options)}")
+            raise InvalidValue(f"argument(s) must be one of the following: {', '.join(self.options)}")
         return text.lower()
 
 
@@ -82,9 +82,11 @@ class Percentiles(Kind):
         try:
             values = tuple(float(word) for word in text.split())
         except ValueError:
-            raise Wrong("Invalid latency-tracking-info-percentiles") from None
+            raise InvalidValue("Invalid latency-tracking-info-percentiles") from None
         if any(not 0 <= value <= 100 for value in values):
-            raise Wrong("latency-tracking-info-percentiles should contain values between 0.0 and 100.0")
+            raise InvalidValue(
+                "latency-tracking-info-percentiles should contain values between 0.0 and 100.0"
+            )
         return values
 
     def show(self, value: Any) -> str:

@@ -13,11 +13,11 @@ from verbena.kv.server.limits import Limit
 from verbena.kv.server.parameter_kinds import (
     Choice,
     Integer,
+    InvalidValue,
     Kind,
     Memory,
     Percentiles,
     Text,
-    Wrong,
     YesNo,
 )
 
@@ -69,7 +69,7 @@ class Parameter:
     secret: bool = False
 
 
-def _nothing(parameters: Parameters, value: Any) -> None:
+def _no_effect(parameters: Parameters, value: Any) -> None:
     """The value is read where it is used."""
 
 
@@ -104,11 +104,11 @@ def _notify(parameters: Parameters, value: frozenset[str]) -> None:
 def _slow(parameters: Parameters, value: Any) -> None:
     get = parameters.get
     slowlog, latency = parameters.targets.stats.slowlog, parameters.targets.stats.latency
-    slowlog.longer_than_us = get("slowlog-log-slower-than")
+    slowlog.threshold_us = get("slowlog-log-slower-than")
     slowlog.max_entries = get("slowlog-max-len")
     slowlog.trim()
     latency.threshold_ms = get("latency-monitor-threshold")
-    wanted = [slowlog.longer_than_us * 1000] if slowlog.longer_than_us >= 0 else []
+    wanted = [slowlog.threshold_us * 1000] if slowlog.threshold_us >= 0 else []
     wanted += [latency.threshold_ms * 1_000_000] if latency.threshold_ms else []
     parameters.targets.engine.slow_ns = min(wanted, default=NEVER_NS)
 
@@ -161,7 +161,7 @@ class Events(Kind):
     def parse(self, text: str) -> frozenset[str]:
         chosen = notifications.parse(text)
         if chosen is None:
-            raise Wrong("Invalid event class character. Use 'Ag$lshzxetdKE'.")
+            raise InvalidValue("Invalid event class character. Use 'Ag$lshzxetdKE'.")
         return chosen
 
     def show(self, value: Any) -> str:
@@ -174,17 +174,17 @@ class OutputClasses(Kind):
     def parse(self, text: str) -> dict[str, Limit]:
         words = text.split()
         if not words or len(words) % 4:
-            raise Wrong("Wrong number of arguments in buffer limit configuration.")
+            raise InvalidValue("Wrong number of arguments in buffer limit configuration.")
         found = {}
         for at in range(0, len(words), 4):
             name = {"slave": "replica"}.get(words[at].lower(), words[at].lower())
             if name not in ("normal", "replica", "pubsub"):
-                raise Wrong("Invalid client class specified in buffer limit configuration.")
+                raise InvalidValue("Invalid client class specified in buffer limit configuration.")
             try:
                 hard, soft = (Memory().parse(word) for word in words[at + 1 : at + 3])
                 seconds = Integer(0, 2**31).parse(words[at + 3])
-            except Wrong:
-                raise Wrong(
+            except InvalidValue:
+                raise InvalidValue(
                     "Error in hard, soft or soft_seconds setting in buffer limit configuration."
                 ) from None
             found[name] = Limit(hard, soft, seconds)
@@ -219,7 +219,7 @@ PARAMETERS = (
     Parameter("slowlog-max-len", Integer(0, 2**31), 128, _slow, key="kv.slowlog_max_len"),
     Parameter("latency-monitor-threshold", Integer(0, MOST), 0, _slow, key="kv.latency_monitor_threshold_ms"),
     Parameter("latency-tracking", YesNo(), True),
-    Parameter("latency-tracking-info-percentiles", Percentiles(), (50.0, 99.0, 99.9), _nothing),
+    Parameter("latency-tracking-info-percentiles", Percentiles(), (50.0, 99.0, 99.9), _no_effect),
     Parameter(
         "client-output-buffer-limit", OutputClasses(), _OUTPUT, _output, key="kv.client_output_buffer_limit"
     ),
@@ -242,7 +242,7 @@ PARAMETERS = (
     Parameter("enable-debug-command", Choice(("no", "yes", "local")), "local"),
     # The sizes up to which OBJECT ENCODING reports a compact encoding.
     *(
-        Parameter(name, Integer(-(2**31), 2**31), default, _nothing)
+        Parameter(name, Integer(-(2**31), 2**31), default, _no_effect)
         for name, default in (
             ("hash-max-listpack-entries", 512),
             ("hash-max-listpack-value", 64),
@@ -324,7 +324,7 @@ class Parameters:
                 raise _failed(given, "can't set immutable config")
             try:
                 chosen[name] = row.kind.parse(text)
-            except Wrong as error:
+            except InvalidValue as error:
                 raise _failed(given, str(error)) from None
         before = {name: self._values[name] for name in chosen}
         try:
@@ -339,7 +339,7 @@ class Parameters:
             raise _failed(name, str(error)) from error
 
     def for_file(self) -> dict[str, tuple[str, bool]]:
-        """The keys of verbena.toml that CONFIG SET can change: value as text, and whether it is the
+        """Returns the keys of verbena.toml that CONFIG SET can change: value as text, and whether it is the
         default."""
         return {
             row.key: (row.kind.show(self._values[row.name]), self._values[row.name] == row.default)

@@ -36,7 +36,8 @@ class Pause:
         self._held.run_all()
 
     def holds(self, client: Client, command: Command, argv: list[bytes]) -> bool:
-        """True: the command waits for the end of the pause, and its client with it."""
+        """Returns whether the pause holds the command back; its client then waits for the end of the
+        pause."""
         if not self.until_ms or command.name in ("CLIENT UNPAUSE", "CLIENT PAUSE") or client.is_subscriber:
             return False
         changes = command.is_write or command.name in ("PUBLISH", "SPUBLISH")

@@ -144,7 +144,7 @@ class Server:
         if clients.pushes:
             pushes, clients.pushes = clients.pushes, []
             client.native.write(b"".join(pushes))
-        if self.blocking.waited_for:
+        if self.blocking.by_key:
             self.blocking.serve()
 
     def opened(self, number: int) -> None:
@@ -186,7 +186,7 @@ class Server:
             function()
 
     def dump(self, value: Value) -> bytes:
-        """A value's bytes, for a snapshot."""
+        """Returns a value's bytes, for a snapshot."""
         from verbena.kv.storage.serial import dump
 
         return dump(value)
@@ -305,7 +305,7 @@ class Server:
     def _note_time(self, client: Client | None, argv: list[bytes], ns: int, unix_ms: int) -> None:
         us = ns // 1000
         slowlog = self.stats.slowlog
-        if 0 <= slowlog.longer_than_us <= us:
+        if 0 <= slowlog.threshold_us <= us:
             slowlog.add(client, argv, us, unix_ms // 1000)
         command = find(argv)
         fast = command is not None and "fast" in command.flags

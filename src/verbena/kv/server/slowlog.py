@@ -27,14 +27,14 @@ class SlowLogEntry:
 
 class SlowLog:
     def __init__(self) -> None:
-        self.longer_than_us = 10_000  # negative: off
+        self.threshold_us = 10_000  # negative: off
         self.max_entries = 128
         self.entries: deque[SlowLogEntry] = deque()
         self._numbers = itertools.count()
 
     def add(self, client: Client | None, argv: list[bytes], us: int, unix_s: int) -> None:
         address, name = (client.native.address, client.native.name) if client is not None else ("", "")
-        self.entries.appendleft(SlowLogEntry(next(self._numbers), unix_s, us, shortened(argv), address, name))
+        self.entries.appendleft(SlowLogEntry(next(self._numbers), unix_s, us, truncated(argv), address, name))
         self.trim()
 
     def trim(self) -> None:
@@ -42,8 +42,8 @@ class SlowLog:
             self.entries.pop()
 
 
-def shortened(argv: list[bytes]) -> list[bytes]:
-    """The arguments with long ones cut, so that a long command does not stay in memory."""
+def truncated(argv: list[bytes]) -> list[bytes]:
+    """Returns the arguments with long ones cut, so that a long command does not stay in memory."""
     out = []
     for word in argv[: _WORDS if len(argv) <= _WORDS else _WORDS - 1]:
         more = len(word) - _BYTES

@@ -63,7 +63,8 @@ def load_commands(name: str) -> None:
 
 
 def make_server(config: Config, *, memory: Callable[[int], Buffer] | None = None) -> Server:
-    """A server that does not listen yet. ConfigurationError or another VerbenaError: a setting is wrong."""
+    """Returns a server that does not listen yet. ConfigurationError or another VerbenaError: a setting is
+    wrong."""
     for name in filter(None, (part.strip() for part in config.kv.commands.split(","))):
         load_commands(name)
     server = Server(databases=config.kv.databases, memory=memory)

@@ -39,8 +39,8 @@ class TrackingOptions:
 
 
 class Tracking:
-    """Of all clients; the options of each are in Client.tracking. `find` returns a client that Python
-    knows."""
+    """The tracking of all clients; the options of each are in Client.tracking. `find` returns a client that
+    Python knows."""
 
     def __init__(self, engine: _native.kv.Engine, find: Callable[[int], Client | None]) -> None:
         self._engine = engine

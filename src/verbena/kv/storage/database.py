@@ -72,11 +72,11 @@ class Database:
                 self._pubsub.notify(self.index, "", event, key)
             if gone and event != "del":
                 self._pubsub.notify(self.index, "g", "del", key)
-        if self._blocking.waited_for:
+        if self._blocking.by_key:
             self._blocking.signal(self.index, key)
 
     def image(self, key: bytes) -> tuple[bytes, ...]:
-        """A command that restores the key's present value."""
+        """Returns a command that restores the key's present value."""
         from verbena.kv.storage.serial import dump
 
         value = self._native.any(key)

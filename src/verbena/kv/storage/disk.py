@@ -6,7 +6,8 @@
     log-<first LSN>.vlog          the changes since then, in consecutive segments
     reserve                       space for the next start, should the disk be full by then
 
-A file is replaced by writing a new one beside it, syncing it, renaming it and syncing the directory."""
+A file is replaced by writing a new one in the same directory, syncing it, renaming it and syncing the
+directory."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ class Disk(Closing):
     # The manifest
 
     def read_manifest(self) -> Manifest | None:
-        """None: there is none. StateError: it is damaged, or its version is unknown."""
+        """Returns the manifest, or None if there is none. StateError: it is damaged, or its version is
+        unknown."""
         try:
             text = (self.path / MANIFEST).read_text("utf-8")
         except FileNotFoundError:
@@ -190,7 +192,7 @@ class Disk(Closing):
         return self.path / f"snapshot-{first_lsn - 1:020}.vsnap"
 
     def segment_files(self) -> list[tuple[int, Path]]:
-        """Segments by their first LSN."""
+        """Returns segments by their first LSN."""
         return sorted(
             (int(m[1]), path) for path in self.path.iterdir() if (m := _SEGMENT.fullmatch(path.name))
         )
@@ -337,7 +339,7 @@ def _write(path: Path, contents: bytes) -> None:
 
 
 def corrupt(detail: str) -> VerbenaError:
-    """The error for damaged files."""
+    """Returns the error for damaged files."""
     return setup_error("log_corrupt", operation="read the store's files", detail=detail)
 
 

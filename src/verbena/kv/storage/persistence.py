@@ -45,7 +45,7 @@ class Settings:
 
     @classmethod
     def of(cls, config: KvPersistence) -> Settings:
-        """The settings of a configuration."""
+        """Returns the settings of a configuration."""
         return cls(config.dir, config.fsync, config.snapshot_percentage, config.snapshot_min_size)
 
 
@@ -54,7 +54,8 @@ def _to_stderr(line: str) -> None:
 
 
 class Persistence:
-    """Of one server. Made before clients are accepted; they get -LOADING until open() has ended."""
+    """The persistence of one server. Created before clients are accepted; they get -LOADING until open() has
+    ended."""
 
     def __init__(
         self, server: Server, settings: Settings, *, report: Callable[[str], None] = _to_stderr
@@ -91,7 +92,7 @@ class Persistence:
             server.engine.loading = True
 
     def _parameters(self) -> tuple[Parameter, ...]:
-        """The parameters of CONFIG, with Redis' names."""
+        """Returns the parameters of CONFIG, with Redis' names."""
         settings, section = self.settings, "kv.persistence"
 
         def change(field: str) -> Callable[[Parameters, Any], None]:
@@ -243,9 +244,9 @@ class Persistence:
             self._failed += 1
             self._first_failure = self._first_failure or f"{argv[0].decode('latin-1')}: {reply.text}"
 
-    def _before_shutdown(self, wish: bool | None) -> None:
+    def _before_shutdown(self, save: bool | None) -> None:
         """SHUTDOWN SAVE: makes a snapshot. The log is complete in any case."""
-        if wish and self.is_on:
+        if save and self.is_on:
             self.save()
 
     def close(self) -> None:
@@ -290,9 +291,9 @@ class Persistence:
         if log.counters()["segment_first_lsn"] != before["segment_first_lsn"]:
             self._older_bytes += before["segment_bytes"]
         self._began_s = time.monotonic()
-        self._dirty_then = self._server.engine.counters()["dirty"]
+        self._dirty_at_start = self._server.engine.counters()["dirty"]
 
-    _dirty_then = 0
+    _dirty_at_start = 0
 
     def save(self) -> None:
         """Makes a snapshot at once; no command runs meanwhile. CommandError: it failed."""
@@ -342,7 +343,7 @@ class Persistence:
         self._snapshot.close()
         self._snapshot = None
         self._older_bytes = 0
-        self._saved_dirty = self._dirty_then
+        self._saved_dirty = self._dirty_at_start
         self.last_save_failed = ""
         self.last_save_s = int(time.time())
         self.last_save_took_s = time.monotonic() - self._began_s
@@ -406,7 +407,7 @@ class Persistence:
 
     def _wake_waiting(self) -> None:
         blocking = self._server.blocking
-        places = [place for place in blocking.waited_for if place[1] == DISK]
+        places = [place for place in blocking.by_key if place[1] == DISK]
         for database, key in places:
             blocking.signal(database, key)
         if places:
@@ -432,7 +433,7 @@ class Persistence:
         return self._log, self._disk
 
     def info(self) -> dict[str, Any]:
-        """The fields of INFO persistence."""
+        """Returns the fields of INFO persistence."""
         loader = self._loader
         fields: dict[str, Any] = {"loading": int(self._server.engine.loading), "async_loading": 0}
         if loader is not None:

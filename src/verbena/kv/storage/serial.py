@@ -51,7 +51,7 @@ def dump(value: Value | bytes) -> bytes:
 
 
 def load(payload: bytes) -> Value | bytes:
-    """The value of a payload. Damaged or Malformed: it is not one."""
+    """Returns the value of a payload. Damaged or Malformed: it is not one."""
     body = payload[: -_TAIL.size]
     if len(payload) < _HEAD.size + _TAIL.size:
         raise Damaged("too short")
@@ -97,7 +97,7 @@ def _made(code: int, items: list[bytes], scores: tuple[float, ...]) -> Value | b
 
 
 def duplicate(value: Value | bytes) -> Value | bytes:
-    """A copy of a value."""
+    """Returns a copy of a value."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, SortedSet):

@@ -17,7 +17,7 @@ Range = tuple[float, float]
 
 
 def is_score(score: float) -> bool:
-    """Whether a score is a geohash; a sorted set may contain other scores."""
+    """Returns whether a score is a geohash; a sorted set may contain other scores."""
     return 0 <= score < 1 << (2 * STEP)
 
 

@@ -61,7 +61,7 @@ def read(word: bytes) -> Fraction | None:
     return -result if found[1] == b"-" else result
 
 
-def spelled(number: Fraction) -> bytes:
+def format_number(number: Fraction) -> bytes:
     """Formats a number with up to 17 decimals, without trailing zeros."""
     scaled = round(abs(number) * 10**17)
     whole, part = divmod(scaled, 10**17)

@@ -123,7 +123,7 @@ class Dialer:
         return await hello_io.dial(reader, writer, hello, timeout_s=self.node.settings.timeout_s)
 
     async def _probe(self, until: float) -> int | None:
-        """The peer's boot epoch; None if it does not respond in time."""
+        """Returns the peer's boot epoch; None if it does not respond in time."""
         with contextlib.suppress(VerbenaError):
             return await self._run_until(until, self._fetch_boot_epoch())
         return None
@@ -259,7 +259,7 @@ class Dialer:
         return policy.connected(name, loop.time())
 
     async def _is_reachable(self, name: str) -> bool:
-        """Whether a better wire works. Sends a probe and leaves the current link as it is."""
+        """Returns whether a better wire works. Sends a probe and leaves the current link as it is."""
         wire = self.node.wires[name]
         qp = wire.create_qp()
         try:

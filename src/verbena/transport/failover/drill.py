@@ -146,7 +146,9 @@ async def drill_for(
             f"node {node.name} does not allow drills: set allow_drill = true in [session] there"
         )
     if not (node.settings.secret or requester.peer_identity):
-        raise PermissionError(f"node {node.name} does not know who asks: give it a secret, or certificates")
+        raise PermissionError(
+            f"node {node.name} cannot authenticate the peer: configure a secret or certificates"
+        )
     if wire is not None and wire not in node.wires.names:
         raise ValueError(f"node {node.name} has no wire {wire}: it has {', '.join(node.wires.names)}")
     chosen = [session for session in node.sessions if session is not requester and only is None]

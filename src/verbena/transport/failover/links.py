@@ -115,7 +115,7 @@ async def _change_over(session: Session, prepared: _native.transport.Link) -> No
                 "connect_timeout",
                 operation="change over",
                 peer=session.peer,
-                detail="nothing was heard by the new link",
+                detail="nothing arrived on the new link",
             )
         await asyncio.sleep(_LOOK_EVERY_S)
 

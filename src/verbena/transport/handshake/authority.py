@@ -119,8 +119,8 @@ class Authority:
             raise _invalid_argument(f"there is no authority in {self.folder}; `verbena cert init` makes one")
 
     def _expires(self, certificate: Path) -> datetime:
-        words = _openssl("x509", "-in", certificate, "-noout", "-enddate").strip().removeprefix("notAfter=")
-        return datetime.strptime(words, "%b %d %H:%M:%S %Y %Z").replace(tzinfo=timezone.utc)
+        text = _openssl("x509", "-in", certificate, "-noout", "-enddate").strip().removeprefix("notAfter=")
+        return datetime.strptime(text, "%b %d %H:%M:%S %Y %Z").replace(tzinfo=timezone.utc)
 
     def _certify(
         self,

@@ -40,7 +40,7 @@ PURPOSES = ("open", "probe")
 
 
 def is_name(value: Any) -> bool:
-    """Whether it is a valid name of a node or a wire: 1 to 64 letters, digits and ._:/@+-"""
+    """Returns whether it is a valid name of a node or a wire: 1 to 64 letters, digits and ._:/@+-"""
     return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._:/@+-]{1,64}", value) is not None
 
 
@@ -55,8 +55,8 @@ def _hex(*lengths_bytes: int) -> Check:
     )
 
 
-def _one_of(*words: str) -> Check:
-    return lambda value: isinstance(value, str) and value in words
+def _one_of(*values: str) -> Check:
+    return lambda value: isinstance(value, str) and value in values
 
 
 def _text(most: int, *, least: int = 0) -> Check:

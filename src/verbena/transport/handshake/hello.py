@@ -236,7 +236,7 @@ class ClientHello(_Hello):
     def _on_welcome(self, fields: Fields) -> Agreement:
         offered = tuple(WireOffer(wire["name"], wire["address"]) for wire in fields["wires"])
         if not {wire.name for wire in offered} <= set(self._hello["wires"]):
-            raise bad_message("WELCOME offers a wire that was not asked for")
+            raise bad_message("WELCOME offers a wire that was not requested")
         if bool(fields["key"]) != self._secure:
             raise bad_message("WELCOME must hold a key inside TLS, and nowhere else")
         return _agreement(
@@ -377,8 +377,8 @@ def _hash_host_id(host_id: str, nonce: bytes) -> str:
 
 
 def _version_mismatch(mine: Sequence[int], theirs: Sequence[int]) -> VerbenaError:
-    spoken, heard = (", ".join(map(str, versions)) for versions in (mine, theirs))
-    detail = f"this end speaks {spoken}, the other {heard}"
+    own, peers = (", ".join(map(str, versions)) for versions in (mine, theirs))
+    detail = f"this end supports {own}, the peer {peers}"
     return setup_error("version_mismatch", operation="hello", detail=detail)
 
 

@@ -182,7 +182,7 @@ def _split(layout: struct.Struct, data: bytes) -> tuple[tuple[int, ...], bytes, 
     """Returns the values, their bytes and the MAC of a token, after a check of version and length."""
     data = bytes(data).rstrip(b"\0")
     if data and data[0] != VERSION:
-        detail = f"this end speaks version {VERSION}, the other {data[0]}"
+        detail = f"this end supports version {VERSION}, the peer {data[0]}"
         raise setup_error("version_mismatch", operation="link token", detail=detail)
     if len(data) != layout.size + MAC_BYTES + 1 or not data.endswith(_END):
         detail = f"{len(data)} bytes are not a token of {layout.size + MAC_BYTES + 1}"

@@ -60,7 +60,7 @@ _recent: deque[RecentEvent] = deque(maxlen=MAX_RECENT)
 
 
 def recent(most: int = MAX_RECENT) -> list[RecentEvent]:
-    """The latest warnings and errors of this process, newest first."""
+    """Returns the latest warnings and errors of this process, newest first."""
     return list(_recent)[: -most - 1 : -1]
 
 

@@ -203,7 +203,7 @@ TEST("a message longer than the receive breaks both ends and places nothing") {
   CHECK(pair.a.qp->state() == QpState::err && pair.b.qp->state() == QpState::err && pair.b.words[0] == 0);
 }
 
-TEST("what the target has not granted is REM_ACCESS_ERR and moves no byte") {
+TEST("an access that the target has not granted is REM_ACCESS_ERR and moves no byte") {
   const auto refused = [](auto change) {
     Pair pair;
     pair.a.fill("forbidden");
@@ -227,7 +227,7 @@ TEST("what the target has not granted is REM_ACCESS_ERR and moves no byte") {
   });
 }
 
-TEST("what the queue pair does not allow, and misaligned atomics, are REM_INV_REQ_ERR") {
+TEST("operations that the queue pair does not allow, and misaligned atomics, are REM_INV_REQ_ERR") {
   Pair closed_to_writes({.access_flags = access::remote_read});
   closed_to_writes.a.post(closed_to_writes.to_b(Opcode::write), closed_to_writes.a.sge(0, 8));
   CHECK(take(*closed_to_writes.a.cq).status == Status::rem_inv_req_err);
@@ -283,7 +283,9 @@ TEST("finite RNR retries take exactly their time on the virtual clock") {
   CHECK(take(*impatient.a.cq, 1).status == Status::rnr_retry_exc_err);
 }
 
-TEST("a peer that never was, or is gone, is RETRY_EXC_ERR after all retries, and the rest is flushed") {
+TEST(
+    "requests to an absent or closed peer end with RETRY_EXC_ERR after all retries, and the rest is "
+    "flushed") {
   End lonely;
   connect(lonely, Gid{1}, 77, {.timeout = 1, .retry_count = 2});
   const uint64_t began = fake::virtual_now_ns();

@@ -114,7 +114,7 @@ bool is_refused(auto call, ErrorCode code) {
   return false;
 }
 
-TEST("with an empty plan nothing is different") {
+TEST("with an empty plan requests behave as on the wrapped provider") {
   Pair pair;
   pair.a.fill("plain");
   pair.b.expect(1);
@@ -144,7 +144,7 @@ TEST("a dropped request fails after what came before it, and the rest is flushed
   CHECK(pair.b.holds("x") && pair.plan->hits(rule) == 1);
 }
 
-TEST("an injected failure waits for a request that is still under way") {
+TEST("an injected failure waits for a request that is still in flight") {
   Pair pair;
   pair.plan->add({.kind = FaultKind::fail, .opcode = Opcode::write, .status = Status::rem_op_err});
   pair.post(Opcode::send, 1, pair.a.sge(0, 8));  // no receive yet
@@ -257,7 +257,7 @@ TEST("delayed requests are flushed at once when the queue pair breaks, and vanis
   CHECK(outcome(*reset.a.cq).empty() && reset.write(2) == PostError::bad_state);
 }
 
-TEST("held requests fill the queue, and keep what inline requests carried") {
+TEST("delayed requests fill the queue and keep their inline bytes") {
   Pair pair;
   uint64_t now = 0;
   pair.plan->set_clock([&now] { return now; });
@@ -360,7 +360,7 @@ TEST("a broken link is seen at both ends without a connection, too") {
   CHECK(pair.a.qp->state() == QpState::err && pair.b.qp->state() == QpState::err);
 }
 
-TEST("a plan counts what it was made for, and the first of two rules wins") {
+TEST("a plan counts matching requests, and the first of two rules applies") {
   FaultPlan plan;
   const size_t any = plan.add({.kind = FaultKind::drop, .nth = 3, .count = 2});
   const size_t reads = plan.add({.kind = FaultKind::delay, .opcode = Opcode::read, .nth = 2, .count = 9});

@@ -151,7 +151,7 @@ TEST("a slot ring is as deep as it was made, and a completion frees all before i
   }
 }
 
-TEST("what the device refused is taken back") {
+TEST("slots of requests that the device refused are released") {
   SlotRing ring(4);
   for (uint32_t i = 0; i < 3; ++i) ring.stage(i, {.id = i});
   ring.commit(3);

@@ -136,7 +136,7 @@ struct End {
     stream.count_request();
     size_t at = 0;
     do {
-      if (const uint32_t run = stream.run_within(bytes.size() - at, kRoom)) {
+      if (const uint32_t run = stream.run_length(bytes.size() - at, kRoom)) {
         stream.compose_run(segment, run);
         push();
       }

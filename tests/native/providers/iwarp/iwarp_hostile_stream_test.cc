@@ -34,10 +34,10 @@ TEST("a peer that breaks its run is disconnected, and nothing is placed beyond i
     Pair pair(true, true, 1000);
     announce(pair, 5000);
     send_forged(pair.a);
-    const bool goes_on = pair.b.feed(std::exchange(pair.a.out, {}), 100'000);
+    const bool continues_run = pair.b.feed(std::exchange(pair.a.out, {}), 100'000);
     CHECK(std::all_of(pair.b.memory.region.bytes.begin() + 5000, pair.b.memory.region.bytes.end(),
                       [](std::byte byte) { return byte == std::byte{0}; }));
-    return !goes_on && pair.b.stream.fault() && pair.b.stream.fault()->own == Status::bad_resp_err;
+    return !continues_run && pair.b.stream.fault() && pair.b.stream.fault()->own == Status::bad_resp_err;
   };
   const auto segment = [&bytes](End& end, uint64_t offset, size_t length, bool last, uint32_t key = kKey) {
     end.stream.begin_write(end.segment, key, offset, static_cast<uint32_t>(length), last);
@@ -185,7 +185,7 @@ TEST("other versions of DDP and RDMAP are refused") {
   }
 }
 
-TEST("random bytes never do harm") {
+TEST("random bytes cause no invalid memory access") {
   uint64_t state = 88172645463325252ull;
   const auto random = [&state] {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;

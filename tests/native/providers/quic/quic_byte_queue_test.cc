@@ -31,7 +31,7 @@ std::vector<std::byte> gathered(const ByteQueue& queue, size_t skip, size_t most
 
 }  // namespace
 
-TEST("what was appended comes out, whatever the sizes of the steps") {
+TEST("bytes come out in order for every size of append and consume") {
   BlockPool pool;
   ByteQueue queue(pool);
   std::mt19937 chance(5);
@@ -52,7 +52,7 @@ TEST("what was appended comes out, whatever the sizes of the steps") {
   }
 }
 
-TEST("what is sent stays in place until it is consumed") {
+TEST("sent bytes stay in place until they are consumed") {
   BlockPool pool;
   ByteQueue queue(pool);
   queue.append(numbered(0, 3 * kBlock + 10).data(), 3 * kBlock + 10);

@@ -99,7 +99,7 @@ void call_and_stay(const std::string& name, bool fork_too) {
 
 }  // namespace
 
-TEST("a pair can be reset and connected anew, one end after the other") {
+TEST("queue pairs can be reset and connected again, one end after the other") {
   End a, b;
   a.connect_to(b);
   b.connect_to(a);

@@ -152,8 +152,8 @@ int EventLoop::milliseconds_left() {
     if (target) next = std::min(next, target->deadline_ns());
   if (next == CmTarget::kNoDeadline) return -1;
   const uint64_t now = now_ns();
-  constexpr uint64_t kMillisecond = 1'000'000, kMost = 60'000;
-  return next <= now ? 0 : static_cast<int>(std::min((next - now) / kMillisecond + 1, kMost));
+  constexpr uint64_t kMillisecond = 1'000'000, kMaxMs = 60'000;
+  return next <= now ? 0 : static_cast<int>(std::min((next - now) / kMillisecond + 1, kMaxMs));
 }
 
 void EventLoop::take_async_events(const std::stop_token& stop) {

@@ -86,8 +86,8 @@ void query_gids(ibv_context* context, uint8_t number, const ibv_port_attr& attr,
   const Library& lib = library();
   const auto length = static_cast<size_t>(std::max(attr.gid_tbl_len, 0));
   if (lib.query_gid_table) {
-    constexpr size_t kMostPorts = 4;  // the table spans all ports
-    std::vector<ibv_gid_entry> entries(length * kMostPorts);
+    constexpr size_t kMaxPorts = 4;  // the table spans all ports
+    std::vector<ibv_gid_entry> entries(length * kMaxPorts);
     const ssize_t count =
         lib.query_gid_table(context, entries.data(), entries.size(), 0, sizeof(ibv_gid_entry));
     for (ssize_t i = 0; i < count; ++i) {

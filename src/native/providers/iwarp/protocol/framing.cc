@@ -158,7 +158,7 @@ void FpduReader::place(std::span<const iovec> pieces, uint64_t beyond) {
   in_run_ = beyond > 0;
 }
 
-void FpduReader::place_on() {
+void FpduReader::continue_run() {
   mode_ = Mode::place;
   beyond_ -= std::min<uint64_t>(beyond_, payload_bytes());
 }

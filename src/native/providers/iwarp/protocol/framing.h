@@ -84,7 +84,7 @@ class FpduReader {
   // Sets the destination of the payload: `pieces` cover the payload and, at the first segment of a run, the
   // `beyond` payload bytes after it. They must stay valid until Event::end, or until discard().
   void place(std::span<const iovec> pieces, uint64_t beyond = 0);
-  void place_on();  // continues a run: behind the previous segment, which was at least as long
+  void continue_run();  // continues a run: behind the previous segment, which was at least as long
   bool in_run() const { return in_run_; }
   void keep() { mode_ = Mode::keep; }  // buffers up to kMaxControlBytes; kept() returns them at Event::end
   void discard() {

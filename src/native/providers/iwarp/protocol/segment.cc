@@ -83,7 +83,7 @@ SegmentHeader decode_header(std::span<const std::byte> bytes, size_t payload_byt
   return header;
 }
 
-void OutSegment::GiveBack::operator()(std::byte* block) const { blocks.give(block); }
+void OutSegment::ReturnToPool::operator()(std::byte* block) const { blocks.give(block); }
 
 void OutSegment::begin() {
   head_size = kMpaLengthBytes;
@@ -166,7 +166,7 @@ void OutSegment::seal(MarkerInserter& markers) {
   if (snapshot) all[1].iov_base = const_cast<std::byte*>(snapshot_of);  // not copied yet
   all[count++] = {const_cast<std::byte*>(kZeros.data()), pad};
   const size_t size = markers.marked_bytes(head_size + payload_size + pad + kMpaCrcBytes);
-  std::unique_ptr<std::byte, GiveBack> marked(blocks.take());
+  std::unique_ptr<std::byte, ReturnToPool> marked(blocks.take());
   markers.insert({all.data(), count}, marked.get());
   snapshot = std::move(marked);
   pieces[0] = {snapshot.get(), size};

@@ -48,11 +48,11 @@ struct OutSegment {
   std::array<std::byte, kTrailerBytes> trailer;
   std::array<iovec, kMaxPieces> pieces;
   uint32_t head_size = 0, piece_count = 0, trailer_size = 0, payload_size = 0;
-  struct GiveBack {
+  struct ReturnToPool {
     void operator()(std::byte* block) const;
   };
   // Holds the payload of a READ response with CRC, or a whole FPDU with markers.
-  std::unique_ptr<std::byte, GiveBack> snapshot;
+  std::unique_ptr<std::byte, ReturnToPool> snapshot;
   const std::byte* snapshot_of = nullptr;
   uint32_t head_sum = 0, sum = 0;  // with a CRC: of the head, and of head and payload
 

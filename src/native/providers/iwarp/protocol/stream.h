@@ -132,7 +132,7 @@ class Stream {
   bool is_ack_due() const { return agreement_.acknowledged && executed_ != announced_; }
   void compose_ack(OutSegment& out);
   bool compose_fault_report(OutSegment& out);
-  bool owes_responses() const { return !responses_.empty(); }
+  bool has_pending_responses() const { return !responses_.empty(); }
   bool is_in_response() const { return !responses_.empty() && responses_.front().sent > 0; }
   void offer_receive() { ready_due_ = true; }  // a receive is posted for the message that was not accepted
 
@@ -141,7 +141,7 @@ class Stream {
   void begin_write(OutSegment& out, uint32_t stag, uint64_t offset, uint32_t length, bool last);
   // The bytes of a worthwhile run, or 0, when a request has `left` bytes to send and the batch has `room`
   // free segments.
-  uint32_t run_within(uint64_t left, size_t room) const;
+  uint32_t run_length(uint64_t left, size_t room) const;
   void compose_run(OutSegment& out, uint32_t bytes);
   bool is_in_run() const { return announced_run_ > 0; }  // only the rest of the run may be composed now
   void compose_immediate(OutSegment& out, uint32_t immediate, bool solicited);

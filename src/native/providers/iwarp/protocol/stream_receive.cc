@@ -222,18 +222,18 @@ bool Stream::begin_segment() {
 bool Stream::check_run() {
   const bool begins = run_.segment == 0;
   if (begins) run_ = {run_.left, header_.length, header_.opcode, header_.stag, header_.offset};
-  const bool goes_on = header_.tagged && header_.opcode == run_.opcode && header_.stag == run_.stag &&
-                       header_.offset == run_.offset && header_.length > 0 &&
-                       header_.length == std::min<uint64_t>(run_.segment, run_.left) &&
-                       (!header_.last || header_.length == run_.left);
-  if (!goes_on) return protocol_error(TerminateCode::rdmap_stream);
+  const bool continues_run = header_.tagged && header_.opcode == run_.opcode && header_.stag == run_.stag &&
+                             header_.offset == run_.offset && header_.length > 0 &&
+                             header_.length == std::min<uint64_t>(run_.segment, run_.left) &&
+                             (!header_.last || header_.length == run_.left);
+  if (!continues_run) return protocol_error(TerminateCode::rdmap_stream);
   run_.offset += header_.length;
   return true;
 }
 
 bool Stream::place() {
   if (reader_.in_run()) {
-    reader_.place_on();
+    reader_.continue_run();
     return true;
   }
   Placement placement;

@@ -55,7 +55,7 @@ bool Stream::compose_control(OutSegment& out) {
 void Stream::compose_ack(OutSegment& out) { compose_own(out, AckKind::executed); }
 
 // A run must fit into the batch that begins with it: no other segment may come between its segments.
-uint32_t Stream::run_within(uint64_t left, size_t room) const {
+uint32_t Stream::run_length(uint64_t left, size_t room) const {
   constexpr size_t kLeast = 4, kSpare = 2;  // the announcement, and one message behind the run
   if (announced_run_ > 0 || !agreement_.takes_runs || room < kLeast + kSpare) return 0;
   const uint64_t bytes = std::min<uint64_t>(left, (room - kSpare) * mulpdu_);
@@ -80,7 +80,7 @@ bool Stream::compose_response(OutSegment& out, size_t room) {
     return true;
   }
   const ReadRequest& read = response.read;
-  if (const uint32_t run = run_within(read.length - response.sent, room);
+  if (const uint32_t run = run_length(read.length - response.sent, room);
       run > 0 && host_.source(read.source_stag, read.source_offset + response.sent, run)) {
     compose_run(out, run);
     return true;

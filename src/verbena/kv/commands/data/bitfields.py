@@ -8,7 +8,7 @@ from typing import NamedTuple
 from verbena.kv.commands.arguments import as_integer, integer
 from verbena.kv.commands.data.bitmaps import bit_offset
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, Reply
 from verbena.kv.server.call import Call
 
 KEY = (1, 1, 1)
@@ -46,7 +46,7 @@ def _steps(args: Sequence[bytes], *, only_read: bool) -> list[_Step]:
             position += 2
             continue
         if not ((name == b"GET" and left >= 2) or (name in (b"SET", b"INCRBY") and left >= 3)):
-            raise SyntaxMistake()
+            raise InvalidSyntax()
         signed, width = _kind(args[position + 1])
         offset = bit_offset(args[position + 2], width)
         operand = 0

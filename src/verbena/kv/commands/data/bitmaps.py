@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from verbena.kv.commands.arguments import as_integer, integer
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, Reply
 from verbena.kv.server.call import Call
 
 KEY = (1, 1, 1)
@@ -57,7 +57,7 @@ def _bounds(args: Sequence[bytes], length: int) -> tuple[int, int]:
     last = integer(args[1]) if len(args) > 1 else -1
     unit = args[2].upper() if len(args) > 2 else b"BYTE"
     if unit not in (b"BIT", b"BYTE"):
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     in_bits = unit == b"BIT"
     total = length * 8 if in_bits else length
     first = max(first + total, 0) if first < 0 else first
@@ -80,7 +80,7 @@ def bitcount(call: Call, key: bytes, *args: bytes) -> Reply:
     if text is None:
         return 0
     if len(args) == 1 or len(args) > 3:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     if args and 0 > integer(args[0]) > integer(args[1]):
         return 0
     first, last = _bounds(args, len(text))
@@ -97,7 +97,7 @@ def bitpos(call: Call, key: bytes, bit: bytes, *args: bytes) -> Reply:
     if text is None:
         return -1 if wanted else 0
     if len(args) > 3:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     first, last = _bounds(args, len(text))
     if first > last:
         return -1
@@ -116,7 +116,7 @@ def bitpos(call: Call, key: bytes, bit: bytes, *args: bytes) -> Reply:
 def bitop(call: Call, operation: bytes, target: bytes, *keys: bytes) -> Reply:
     name = operation.upper()
     if name not in (b"AND", b"OR", b"XOR", b"NOT"):
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     if name == b"NOT" and len(keys) != 1:
         raise CommandError("ERR BITOP NOT must be called with a single source key.")
     texts = [call.db.string(key) or b"" for key in keys]

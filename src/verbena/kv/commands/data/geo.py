@@ -7,11 +7,11 @@ from fractions import Fraction
 from verbena.kv.commands.arguments import floating
 from verbena.kv.commands.data.sorted_sets import zadd
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import NULL_ARRAY, CommandError, Reply, SyntaxMistake
+from verbena.kv.commands.replies import NULL_ARRAY, CommandError, InvalidSyntax, Reply
 from verbena.kv.server.call import Call
 from verbena.kv.values import geohash
 from verbena.kv.values.collections import SortedSet
-from verbena.kv.values.long_double import spelled
+from verbena.kv.values.long_double import format_number
 
 KEY = (1, 1, 1)
 UNITS_M = {b"M": 1.0, b"KM": 1000.0, b"FT": 0.3048, b"MI": 1609.34}
@@ -32,7 +32,7 @@ def place(longitude: bytes, latitude: bytes) -> geohash.Place:
 
 
 def coordinates(found: geohash.Place) -> list[bytes]:
-    return [spelled(Fraction(found[0])), spelled(Fraction(found[1]))]
+    return [format_number(Fraction(found[0])), format_number(Fraction(found[1]))]
 
 
 @command("GEOADD", arity=-5, flags="write denyoom", keys=KEY, group="geo", since="3.2.0",
@@ -44,7 +44,7 @@ def geoadd(call: Call, key: bytes, *args: bytes) -> Reply:
     flags, triples = args[:start], args[start:]
     names = {flag.upper() for flag in flags}
     if len(triples) % 3 or {b"NX", b"XX"} <= names:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     pairs: list[bytes] = []
     for position in range(0, len(triples), 3):
         east, north = place(triples[position], triples[position + 1])
@@ -74,7 +74,7 @@ def geohash_(call: Call, key: bytes, *members: bytes) -> Reply:
          summary="Returns the distance between two members of a geospatial index.")  # fmt: skip
 def geodist(call: Call, key: bytes, one: bytes, other: bytes, *args: bytes) -> Reply:
     if len(args) > 1:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     metres = unit(args[0]) if args else 1.0
     value = call.db.get(key, SortedSet)
     if value is None or one not in value.scores or other not in value.scores:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from verbena.kv.commands.arguments import floating, integer
 from verbena.kv.commands.data.geo import coordinates, place, unit
-from verbena.kv.commands.data.sorted_ranges import store
+from verbena.kv.commands.data.sorted_set_ranges import store
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, Reply
 from verbena.kv.server.call import Call
 from verbena.kv.values import geohash
 from verbena.kv.values.collections import SortedSet
@@ -92,7 +92,7 @@ def _options(
             used, request.target = 1, args[position + 1]
             request.store_distance = name == b"STOREDIST"
         elif not search or (request.centre is not None and name.startswith(b"FROM")):
-            raise SyntaxMistake()
+            raise InvalidSyntax()
         elif name == b"FROMMEMBER" and left >= 1:
             used, request.centre = 1, _centre(value, args[position + 1])
         elif name == b"FROMLONLAT" and left >= 2:
@@ -104,7 +104,7 @@ def _options(
             used = 3
             _box(request, args[position + 1], args[position + 2], args[position + 3])
         else:
-            raise SyntaxMistake()
+            raise InvalidSyntax()
         position += 1 + used
 
 
@@ -171,14 +171,14 @@ def _run(call: Call, value: SortedSet | None, request: _Request) -> Reply:
 def _shown(one: _Found, request: _Request) -> Any:
     if not request.show:
         return one.member
-    shown: list[Any] = [one.member]
+    row: list[Any] = [one.member]
     if b"WITHDIST" in request.show:
-        shown.append(b"%.4f" % (one.distance_m / request.unit_m))
+        row.append(b"%.4f" % (one.distance_m / request.unit_m))
     if b"WITHHASH" in request.show:
-        shown.append(int(one.score))
+        row.append(int(one.score))
     if b"WITHCOORD" in request.show:
-        shown.append(coordinates(one.place))
-    return shown
+        row.append(coordinates(one.place))
+    return row
 
 
 def _find(call: Call, name: str, key: bytes, args: Sequence[bytes], target: bytes | None) -> Reply:

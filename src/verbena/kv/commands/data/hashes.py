@@ -12,10 +12,10 @@ from verbena.kv.commands.arguments import (
     count_within,
     integer,
 )
-from verbena.kv.commands.data import scanning
+from verbena.kv.commands.data import scan_cursors
 from verbena.kv.commands.data.members import remove_members
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import CommandError, NotAFloat, Pairs, Reply, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, NotAFloat, Pairs, Reply
 from verbena.kv.server.call import Call
 from verbena.kv.values import long_double
 from verbena.kv.values.collections import Hash
@@ -157,7 +157,7 @@ def hincrbyfloat(call: Call, key: bytes, field: bytes, increment: bytes) -> Repl
     total = long_double.rounded(old + step)
     if total is None:
         raise CommandError("ERR increment would produce NaN or Infinity")
-    text = long_double.spelled(total)
+    text = long_double.format_number(total)
     call.db.obtain(key, Hash)[field] = text
     call.db.changed(key, b"HSET", key, field, text, event="hincrbyfloat")
     return text
@@ -171,7 +171,7 @@ def hrandfield(call: Call, key: bytes, *args: bytes) -> Reply:
         return None if value is None else next(islice(value, random.randrange(len(value)), None))
     count = count_within(args[0], INT64_MAX)
     if len(args) > 2 or (len(args) == 2 and args[1].upper() != b"WITHVALUES"):
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     if len(args) == 2:
         count_of_pairs(count)
     value = call.db.get(key, Hash)
@@ -204,4 +204,4 @@ def random_choice(members: list[bytes], count: int) -> list[bytes]:
 @command("HSCAN", arity=-3, flags="readonly", keys=KEY, group="hash", since="2.8.0",
          summary="Iterates over the fields and values of a hash.")  # fmt: skip
 def hscan(call: Call, key: bytes, cursor: bytes, *args: bytes) -> Reply:
-    return scanning.scan(call, key, Hash, cursor, args, lambda value, field: (field, value[field]))
+    return scan_cursors.scan(call, key, Hash, cursor, args, lambda value, field: (field, value[field]))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from verbena.kv.commands.arguments import integer
-from verbena.kv.commands.data import scanning
+from verbena.kv.commands.data import scan_cursors
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, Reply
 from verbena.kv.server.call import Call, Database
 from verbena.kv.storage import serial
 
@@ -16,7 +16,7 @@ SAME = "ERR source and destination objects are the same"
 @command("KEYS", arity=2, flags="readonly", group="generic", categories="dangerous",
          summary="Returns the keys that match a pattern.")  # fmt: skip
 def keys(call: Call, glob: bytes) -> Reply:
-    match = scanning.pattern(glob).match
+    match = scan_cursors.pattern(glob).match
     found: list[bytes] = []
     cursor, some = call.db.scan(0, 1024)
     while True:
@@ -29,8 +29,8 @@ def keys(call: Call, glob: bytes) -> Reply:
 @command("SCAN", arity=-2, flags="readonly", group="generic", since="2.8.0",
          summary="Iterates over the keys of the database.")  # fmt: skip
 def scan(call: Call, cursor: bytes, *args: bytes) -> Reply:
-    start = scanning.cursor_of(cursor)
-    chosen = scanning.options(args, with_type=True)
+    start = scan_cursors.cursor_of(cursor)
+    chosen = scan_cursors.options(args, with_type=True)
     following, found = call.db.scan(start, chosen.count)
     if chosen.match is not None:
         found = [key for key in found if chosen.match.match(key)]
@@ -96,7 +96,7 @@ def copy(call: Call, source: bytes, target: bytes, *args: bytes) -> Reply:
             position += 1
             other = _database(call, args[position])
         else:
-            raise SyntaxMistake()
+            raise InvalidSyntax()
         position += 1
     if other.index == call.db.index and source == target:
         raise CommandError(SAME)
@@ -170,7 +170,7 @@ def _restore_options(args: tuple[bytes, ...]) -> set[bytes]:
             flags.add(name)
         elif name in (b"IDLETIME", b"FREQ") and position + 1 < len(args):
             if flags & {b"IDLETIME", b"FREQ"}:
-                raise SyntaxMistake()
+                raise InvalidSyntax()
             position += 1
             number = integer(args[position])
             if name == b"IDLETIME" and number < 0:
@@ -179,6 +179,6 @@ def _restore_options(args: tuple[bytes, ...]) -> set[bytes]:
                 raise CommandError("ERR Invalid FREQ value, must be >= 0 and <= 255")
             flags.add(name)
         else:
-            raise SyntaxMistake()
+            raise InvalidSyntax()
         position += 1
     return flags

@@ -6,7 +6,7 @@ from verbena.kv.commands.arguments import numkeys_at, timeout_seconds
 from verbena.kv.commands.data.lists import take
 from verbena.kv.commands.data.pops import Pop, parse_mpop, pop_first, pop_or_block
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import NULL_ARRAY, Reply, SyntaxMistake, WrongType
+from verbena.kv.commands.replies import NULL_ARRAY, InvalidSyntax, Reply, WrongType
 from verbena.kv.server.call import Call
 from verbena.kv.values.collections import List
 
@@ -16,7 +16,7 @@ SIDES = {b"LEFT": True, b"RIGHT": False}
 def is_left(arg: bytes) -> bool:
     side = SIDES.get(arg.upper())
     if side is None:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     return side
 
 

@@ -11,7 +11,7 @@ from verbena.kv.commands.arguments import (
     integer_within,
 )
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import NULL_ARRAY, CommandError, Reply, SyntaxMistake
+from verbena.kv.commands.replies import NULL_ARRAY, CommandError, InvalidSyntax, Reply
 from verbena.kv.server.call import Call
 from verbena.kv.values.collections import List
 
@@ -131,7 +131,7 @@ def lset(call: Call, key: bytes, index: bytes, element: bytes) -> Reply:
 def linsert(call: Call, key: bytes, where: bytes, pivot: bytes, element: bytes) -> Reply:
     side = where.upper()
     if side not in (b"BEFORE", b"AFTER"):
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     value = call.db.get(key, List)
     if value is None:
         return 0
@@ -176,7 +176,7 @@ def lpos(call: Call, key: bytes, element: bytes, *args: bytes) -> Reply:
     for position in range(0, len(args), 2):
         name = args[position].upper()
         if position + 1 == len(args):
-            raise SyntaxMistake()
+            raise InvalidSyntax()
         arg = args[position + 1]
         if name == b"RANK":
             rank = _rank(arg)
@@ -185,7 +185,7 @@ def lpos(call: Call, key: bytes, element: bytes, *args: bytes) -> Reply:
         elif name == b"MAXLEN":
             most = integer_within(arg, 0, "ERR MAXLEN can't be negative")
         else:
-            raise SyntaxMistake()
+            raise InvalidSyntax()
     value = call.db.get(key, List)
     if value is None:
         return None if count < 0 else []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from verbena.kv.commands.arguments import integer_within, key_count, timeout_seconds
-from verbena.kv.commands.replies import NULL_ARRAY, Reply, SyntaxMistake, WrongType
+from verbena.kv.commands.replies import NULL_ARRAY, InvalidSyntax, Reply, WrongType
 from verbena.kv.server.call import Call
 
 Taken = TypeVar("Taken")
@@ -53,13 +53,13 @@ def parse_mpop(args: Sequence[bytes], ends: Mapping[bytes, bool]) -> tuple[list[
     keys, rest = list(args[1 : number + 1]), args[number + 1 :]
     end = ends.get(rest[0].upper()) if rest else None
     if end is None:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     options = rest[1:]
     if not options:
         return keys, end, 1
     if options[0].upper() != b"COUNT" or len(options) < 2:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     count = integer_within(options[1], 1, "ERR count should be greater than 0")
     if len(options) > 2:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     return keys, end, count

@@ -12,11 +12,11 @@ from verbena.kv.commands.arguments import (
     integer_within,
     numkeys_at,
 )
-from verbena.kv.commands.data import scanning
+from verbena.kv.commands.data import scan_cursors
 from verbena.kv.commands.data.hashes import random_choice
 from verbena.kv.commands.data.members import remove_members
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, Reply
 from verbena.kv.server.call import Call
 from verbena.kv.values.collections import Set
 
@@ -70,7 +70,7 @@ def scard(call: Call, key: bytes) -> Reply:
          summary="Removes and returns one or more random members of a set.")  # fmt: skip
 def spop(call: Call, key: bytes, *args: bytes) -> Reply:
     if len(args) > 1:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     count = integer_within(args[0], 0, NOT_POSITIVE) if args else 1
     value = call.db.get(key, Set)
     if value is None or count == 0:
@@ -80,7 +80,7 @@ def spop(call: Call, key: bytes, *args: bytes) -> Reply:
         call.db.delete(key)
         call.db.changed(key, b"DEL", key, event="spop")
     else:
-        taken = [value.draw()] if count == 1 else random.sample(list(value), count)
+        taken = [value.random_member()] if count == 1 else random.sample(list(value), count)
         for member in taken:
             value.discard(member)
         call.db.changed(key, b"SREM", key, *taken, event="spop")
@@ -91,15 +91,15 @@ def spop(call: Call, key: bytes, *args: bytes) -> Reply:
          summary="Returns one or more random members of a set.")  # fmt: skip
 def srandmember(call: Call, key: bytes, *args: bytes) -> Reply:
     if len(args) > 1:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     count = count_within(args[0], INT64_MAX) if args else 1
     value = call.db.get(key, Set)
     if value is None or count == 0:
         return [] if args else None
     if not args:
-        return value.draw()
+        return value.random_member()
     if -16 <= count < 0:
-        return [value.draw() for _ in range(-count)]
+        return [value.random_member() for _ in range(-count)]
     return random_choice(list(value), count)
 
 
@@ -162,7 +162,7 @@ def sintercard(call: Call, numkeys: bytes, *args: bytes) -> Reply:
     rest = args[count:]
     for position in range(0, len(rest), 2):
         if rest[position].upper() != b"LIMIT" or position + 1 == len(rest):
-            raise SyntaxMistake()
+            raise InvalidSyntax()
         limit = integer_within(rest[position + 1], 0, "ERR LIMIT can't be negative")
     found = len(_intersection(call, args[:count]))
     return min(found, limit) if limit else found
@@ -189,4 +189,4 @@ _declare("SDIFF", _difference, "difference of the first set and the other sets")
 @command("SSCAN", arity=-3, flags="readonly", keys=KEY, group="set", since="2.8.0",
          summary="Iterates over the members of a set.")  # fmt: skip
 def sscan(call: Call, key: bytes, cursor: bytes, *args: bytes) -> Reply:
-    return scanning.scan(call, key, Set, cursor, args, lambda _, member: (member,))
+    return scan_cursors.scan(call, key, Set, cursor, args, lambda _, member: (member,))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from verbena.kv.commands.arguments import as_float, integer
 from verbena.kv.commands.declare import command, find
-from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake, WrongType
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, Reply, WrongType
 from verbena.kv.server.call import Call
 from verbena.kv.values.collections import Hash, List, Set, SortedSet
 
@@ -51,7 +51,7 @@ def _read(args: Sequence[bytes], *, may_store: bool) -> _Request:
             request.get.append(args[position + 1])
             position += 1
         else:
-            raise SyntaxMistake()
+            raise InvalidSyntax()
         position += 1
     return request
 

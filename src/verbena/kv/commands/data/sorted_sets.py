@@ -1,5 +1,5 @@
-"""Sorted sets: single members and their scores. Ranges are in sorted_ranges.py; unions, intersections and
-differences in sorted_algebra.py; pops in sorted_pops.py."""
+"""Sorted sets: single members and their scores. Ranges are in sorted_set_ranges.py; unions, intersections and
+differences in sorted_set_operations.py; pops in sorted_set_pops.py."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 import random
 
 from verbena.kv.commands.arguments import INT64_MAX, count_within, floating, format_double
-from verbena.kv.commands.data import scanning
+from verbena.kv.commands.data import scan_cursors
 from verbena.kv.commands.data.hashes import count_of_pairs, repetitions
 from verbena.kv.commands.data.members import remove_members
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import CommandError, Pairs, Reply, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, Pairs, Reply
 from verbena.kv.server.call import Call
 from verbena.kv.values.collections import SortedSet
 
@@ -29,7 +29,7 @@ def zadd(call: Call, key: bytes, *args: bytes) -> Reply:
         start += 1
     pairs = args[start:]
     if len(pairs) % 2 or not pairs:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     _check_zadd(flags, len(pairs) // 2)
     scores = [floating(arg) for arg in pairs[::2]]
     value = call.db.get(key, SortedSet)
@@ -143,7 +143,7 @@ def zrandmember(call: Call, key: bytes, *args: bytes) -> Reply:
         return None if value is None else value.order[random.randrange(len(value))][1]
     count = count_within(args[0], INT64_MAX)
     if len(args) > 2 or (len(args) == 2 and args[1].upper() != b"WITHSCORES"):
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     if len(args) == 2:
         count_of_pairs(count)
     value = call.db.get(key, SortedSet)
@@ -166,4 +166,4 @@ def zscan(call: Call, key: bytes, cursor: bytes, *args: bytes) -> Reply:
     def pair(value: SortedSet, member: bytes) -> tuple[bytes, bytes]:
         return member, format_double(value.scores[member])
 
-    return scanning.scan(call, key, SortedSet, cursor, args, pair)
+    return scan_cursors.scan(call, key, SortedSet, cursor, args, pair)

@@ -7,7 +7,7 @@ from typing import Any
 
 from verbena.kv.commands.arguments import clamp_range, integer
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake, WrongType
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, Reply, WrongType
 from verbena.kv.server.call import Call
 
 MAX_CELLS = 128 * 1024 * 1024  # 512 MiB
@@ -38,7 +38,7 @@ def lcs(call: Call, first: bytes, second: bytes, *args: bytes) -> Reply:
             position += 1
             least = max(integer(args[position]), 0)
         elif name not in (b"IDX", b"LEN", b"WITHMATCHLEN"):
-            raise SyntaxMistake()
+            raise InvalidSyntax()
         flags.add(name)
         position += 1
     if {b"IDX", b"LEN"} <= flags:

@@ -7,7 +7,7 @@ from typing import Any
 
 from verbena.kv.acl.categories import members
 from verbena.kv.acl.selector import RuleError, Selector
-from verbena.kv.commands.arguments import integer, shown, text
+from verbena.kv.commands.arguments import display, integer, text
 from verbena.kv.commands.declare import CATEGORIES, command, find
 from verbena.kv.commands.replies import CommandError, Reply
 from verbena.kv.server.call import Call
@@ -64,9 +64,9 @@ def list_(call: Call) -> Reply:
 def cat(call: Call, *category: bytes) -> Reply:
     if not category:
         return [name.encode() for name in CATEGORIES]
-    name = shown(category[0]).lower()
+    name = display(category[0]).lower()
     if len(category) > 1 or name not in CATEGORIES:
-        raise CommandError(f"ERR Unknown category '{shown(category[0])}'")
+        raise CommandError(f"ERR Unknown category '{display(category[0])}'")
     return [found.lower().replace(" ", "|").encode() for found in sorted(members(name))]
 
 
@@ -167,10 +167,10 @@ def genpass(call: Call, *bits: bytes) -> Reply:
 def dryrun(call: Call, name: bytes, *argv: bytes) -> Reply:
     user = call.server.acl.users.get(text(name))
     if user is None:
-        raise CommandError(f"ERR User '{shown(name)}' not found")
+        raise CommandError(f"ERR User '{display(name)}' not found")
     found = find(list(argv))
     if found is None:
-        raise CommandError(f"ERR Command '{shown(argv[0])}' not found")
+        raise CommandError(f"ERR Command '{display(argv[0])}' not found")
     if (found.arity > 0 and len(argv) != found.arity) or len(argv) < -found.arity:
         name_ = found.name.lower().replace(" ", "|")
         raise CommandError(f"ERR wrong number of arguments for '{name_}' command")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from verbena.kv.commands.arguments import integer, shown, text
+from verbena.kv.commands.arguments import display, integer, text
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import NO_REPLY, CommandError, Reply, SyntaxMistake, Verbatim
+from verbena.kv.commands.replies import NO_REPLY, CommandError, InvalidSyntax, Reply, Verbatim
 from verbena.kv.commands.server.connection import valid_name
 from verbena.kv.server.call import Call
 from verbena.kv.server.client_info import describe, kind
@@ -58,7 +58,7 @@ def setname(call: Call, name: bytes) -> Reply:
 def setinfo(call: Call, what: bytes, value: bytes) -> Reply:
     name = what.upper()
     if name not in (b"LIB-NAME", b"LIB-VER"):
-        raise CommandError(f"ERR Unrecognized option '{shown(what)}'")
+        raise CommandError(f"ERR Unrecognized option '{display(what)}'")
     arg = valid_name(
         value, f"ERR {what.decode().lower()} cannot contain spaces, newlines or special characters."
     )
@@ -99,13 +99,13 @@ def list_(call: Call, *args: bytes) -> Reply:
         numbers = {integer(arg, error="ERR Invalid client ID") for arg in args[1:]}
         clients = [client for client in clients if client.id in numbers]
     elif args:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     return Verbatim("".join(f"{describe(client, call.now_ms)}\n" for client in clients).encode())
 
 
 def client_kind(arg: bytes) -> str:
     if arg.upper() not in KINDS:
-        raise CommandError(f"ERR Unknown client type '{shown(arg)}'")
+        raise CommandError(f"ERR Unknown client type '{display(arg)}'")
     return KINDS[arg.upper()]
 
 
@@ -127,7 +127,7 @@ def kill(call: Call, *args: bytes) -> Reply:
         _kill(call, found[:1])
         return "OK"
     if len(args) % 2:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     skip_me = True
     for option, value in zip(args[::2], args[1::2], strict=True):
         name = option.upper()
@@ -145,7 +145,7 @@ def kill(call: Call, *args: bytes) -> Reply:
             clients = [client for client in clients if kind(client) == wanted]
         elif name == b"USER":
             if text(value) not in call.server.acl.users:
-                raise CommandError(f"ERR No such user '{shown(value)}'")
+                raise CommandError(f"ERR No such user '{display(value)}'")
             clients = [client for client in clients if client.user.name == text(value)]
         elif name == b"MAXAGE":
             age_ms = integer(value) * 1000
@@ -153,7 +153,7 @@ def kill(call: Call, *args: bytes) -> Reply:
         elif name == b"SKIPME" and value.lower() in (b"yes", b"no"):
             skip_me = value.lower() == b"yes"
         else:
-            raise SyntaxMistake()
+            raise InvalidSyntax()
     if skip_me:
         clients = [client for client in clients if client.id != call.client.id]
     _kill(call, clients)
@@ -195,7 +195,7 @@ def no_touch(call: Call, switch: bytes) -> Reply:
 
 def on_or_off(switch: bytes) -> bool:
     if switch.lower() not in (b"on", b"off"):
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     return switch.lower() == b"on"
 
 
@@ -220,7 +220,7 @@ def reply(call: Call, mode: bytes) -> Reply:
         if not client.replies_off:
             client.skip_replies = 2  # the end of this command decrements it once
     else:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     client.update_dispatch()
     return NO_REPLY
 

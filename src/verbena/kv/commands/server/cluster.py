@@ -16,7 +16,7 @@ from verbena.shards.slots import SLOTS, slot_of
 if TYPE_CHECKING:
     from verbena.kv.cluster import ClusterNode
 
-QUERY = "loading stale"
+INTROSPECTION = "loading stale"
 _OFF = "ERR This instance has cluster support disabled"
 
 
@@ -34,7 +34,7 @@ def id_from(call: Call, arg: bytes, otherwise: str = "Unknown node") -> str:
 
 
 def declare(
-    name: str, arity: int, summary: str, *, flags: str = QUERY, since: str = "3.0.0"
+    name: str, arity: int, summary: str, *, flags: str = INTROSPECTION, since: str = "3.0.0"
 ) -> Callable[[Function], Function]:
     return command(f"CLUSTER {name}", arity=arity, flags=flags, group="cluster", summary=summary, since=since)
 

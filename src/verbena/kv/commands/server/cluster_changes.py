@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from verbena.kv.commands.arguments import integer
-from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, Reply
 from verbena.kv.commands.server.cluster import declare, id_from, node_of
 from verbena.kv.server.call import Call
 from verbena.shards.cluster_map import ClusterMap, Move
@@ -213,7 +213,7 @@ def failover(call: Call, *how: bytes) -> Reply:
     if len(how) > 1:
         raise _too_many("FAILOVER")
     if any(arg.upper() not in (b"FORCE", b"TAKEOVER") for arg in how):
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     if node.id not in node.map.replicas:
         raise CommandError("ERR You should send CLUSTER FAILOVER to a replica")
 
@@ -257,7 +257,7 @@ def reset(call: Call, *how: bytes) -> Reply:
     if len(how) > 1:
         raise _too_many("RESET")
     if any(arg.upper() not in (b"SOFT", b"HARD") for arg in how):
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     if len(call.db) and node.id not in node.map.replicas:
         raise CommandError("ERR CLUSTER RESET can't be called with master nodes containing keys")
     mine = _own_slots(node)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from verbena.kv.acl.categories import categories_of
-from verbena.kv.commands.arguments import shown
+from verbena.kv.commands.arguments import display
 from verbena.kv.commands.declare import CATEGORIES, COMMANDS, Command, command, find
 from verbena.kv.commands.key_access import keys_of
-from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, Reply
 from verbena.kv.server.call import Call
 from verbena.kv.values.glob import matches
 
-LOOK = "loading stale"
+INTROSPECTION = "loading stale"
 # Flags of commands with subcommands; most have none. In redis-server DEBUG is a single command with flags.
 _CONTAINERS = {"DEBUG": frozenset(["admin", "noscript", "loading", "stale"])}
 
@@ -78,21 +78,21 @@ def _key_specs(row: Command) -> list[Any]:
 @command(
     "COMMAND",
     arity=-1,
-    flags=LOOK,
+    flags=INTROSPECTION,
     group="server",
     summary="Returns details about all commands.",
     since="2.8.13",
 )
 def command_(call: Call, *args: bytes) -> Reply:
     if args:
-        raise CommandError(f"ERR unknown subcommand '{shown(args[0][:128])}'. Try COMMAND HELP.")
+        raise CommandError(f"ERR unknown subcommand '{display(args[0][:128])}'. Try COMMAND HELP.")
     return [describe(name) for name in top_level()]
 
 
 @command(
     "COMMAND COUNT",
     arity=2,
-    flags=LOOK,
+    flags=INTROSPECTION,
     group="server",
     summary="Returns the number of commands.",
     since="2.8.13",
@@ -104,25 +104,25 @@ def count(call: Call) -> Reply:
 @command(
     "COMMAND INFO",
     arity=-2,
-    flags=LOOK,
+    flags=INTROSPECTION,
     group="server",
     summary="Returns details about one or more commands.",
     since="2.8.13",
 )
 def info(call: Call, *names: bytes) -> Reply:
-    return [describe(shown(name)) for name in names] if names else [describe(name) for name in top_level()]
+    return [describe(display(name)) for name in names] if names else [describe(name) for name in top_level()]
 
 
 @command(
     "COMMAND DOCS",
     arity=-2,
-    flags=LOOK,
+    flags=INTROSPECTION,
     group="server",
     summary="Returns the documentation of commands.",
     since="7.0.0",
 )
 def docs(call: Call, *names: bytes) -> Reply:
-    wanted = [shown(name).upper().replace("|", " ") for name in names] or top_level()
+    wanted = [display(name).upper().replace("|", " ") for name in names] or top_level()
     return {
         name.lower().replace(" ", "|").encode(): _doc(name)
         for name in wanted
@@ -147,7 +147,7 @@ def _doc(name: str) -> dict[bytes, Any]:
 @command(
     "COMMAND LIST",
     arity=-2,
-    flags=LOOK,
+    flags=INTROSPECTION,
     group="server",
     summary="Lists the names of commands.",
     since="7.0.0",
@@ -156,10 +156,10 @@ def list_(call: Call, *args: bytes) -> Reply:
     names = sorted(set(COMMANDS) | containers())
     if args:
         if len(args) != 3 or args[0].upper() != b"FILTERBY":
-            raise SyntaxMistake()
+            raise InvalidSyntax()
         how, value = args[1].upper(), args[2]
         if how == b"ACLCAT":
-            category = shown(value).lower()
+            category = display(value).lower()
             names = [name for name in names if name in COMMANDS and category in categories_of(COMMANDS[name])]
         elif how == b"PATTERN":
             names = [
@@ -168,7 +168,7 @@ def list_(call: Call, *args: bytes) -> Reply:
         elif how == b"MODULE":
             names = []
         else:
-            raise SyntaxMistake()
+            raise InvalidSyntax()
     return [name.lower().replace(" ", "|").encode() for name in names]
 
 
@@ -190,7 +190,7 @@ def _keys(args: tuple[bytes, ...]) -> list[tuple[bytes, tuple[str, ...]]]:
 @command(
     "COMMAND GETKEYS",
     arity=-3,
-    flags=LOOK,
+    flags=INTROSPECTION,
     group="server",
     summary="Returns the keys of a given command line.",
     since="2.8.13",
@@ -202,7 +202,7 @@ def getkeys(call: Call, *args: bytes) -> Reply:
 @command(
     "COMMAND GETKEYSANDFLAGS",
     arity=-3,
-    flags=LOOK,
+    flags=INTROSPECTION,
     group="server",
     summary="Returns the keys of a given command line with their access flags.",
     since="7.0.0",

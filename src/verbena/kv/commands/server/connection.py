@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from verbena.kv.commands.arguments import integer, shown, text
+from verbena.kv.commands.arguments import display, integer, text
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import NO_REPLY, CommandError, Reply, SyntaxMistake
+from verbena.kv.commands.replies import NO_REPLY, CommandError, InvalidSyntax, Reply
 from verbena.kv.server.call import Call
 from verbena.kv.server.clients import Client
 
@@ -32,7 +32,7 @@ def authenticate(call: Call, name: str, password: bytes) -> None:
 )
 def auth(call: Call, *args: bytes) -> Reply:
     if len(args) > 2:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     default = call.server.acl.default
     if len(args) == 1 and default.nopass:
         raise CommandError(
@@ -71,7 +71,7 @@ def hello(call: Call, *args: bytes) -> Reply:
             )
             at += 2
         else:
-            raise CommandError(f"ERR Syntax error in HELLO option '{shown(args[at])}'")
+            raise CommandError(f"ERR Syntax error in HELLO option '{display(args[at])}'")
     if credentials is not None:
         authenticate(call, *credentials)
     if not client.authenticated:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import time
 
-from verbena.kv.commands.arguments import integer, shown
+from verbena.kv.commands.arguments import display, integer
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake, Verbatim
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, Reply, Verbatim
 from verbena.kv.server.call import Call
 from verbena.kv.server.counters import BUCKETS, resident_bytes
 from verbena.kv.server.info import human
@@ -83,7 +83,7 @@ def latency_latest(call: Call) -> Reply:
     since="2.8.13",
 )
 def latency_history(call: Call, event: bytes) -> Reply:
-    return [list(sample) for sample in call.server.stats.latency.events.get(shown(event), ())]
+    return [list(sample) for sample in call.server.stats.latency.events.get(display(event), ())]
 
 
 @command(
@@ -95,7 +95,7 @@ def latency_history(call: Call, event: bytes) -> Reply:
     since="2.8.13",
 )
 def latency_reset(call: Call, *events: bytes) -> Reply:
-    return call.server.stats.latency.reset([shown(event) for event in events])
+    return call.server.stats.latency.reset([display(event) for event in events])
 
 
 @command(
@@ -107,13 +107,13 @@ def latency_reset(call: Call, *events: bytes) -> Reply:
     since="2.8.13",
 )
 def latency_graph(call: Call, event: bytes) -> Reply:
-    samples = call.server.stats.latency.events.get(shown(event))
+    samples = call.server.stats.latency.events.get(display(event))
     if not samples:
-        raise CommandError(f"ERR No samples available for event '{shown(event)}'")
+        raise CommandError(f"ERR No samples available for event '{display(event)}'")
     high = max(ms for _, ms in samples)
     bars = "".join("_.-=#"[min(4, ms * 5 // (high + 1))] for _, ms in samples)
     low = min(ms for _, ms in samples)
-    return Verbatim(f"{shown(event)} - high {high} ms, low {low} ms\n{bars}\n".encode())
+    return Verbatim(f"{display(event)} - high {high} ms, low {low} ms\n{bars}\n".encode())
 
 
 @command(
@@ -146,18 +146,18 @@ def latency_doctor(call: Call) -> Reply:
     since="7.0.0",
 )
 def latency_histogram(call: Call, *names: bytes) -> Reply:
-    wanted = {shown(name).upper().replace("|", " ") for name in names}
+    wanted = {display(name).upper().replace("|", " ") for name in names}
     found = {}
-    for name, figures in sorted(call.server.stats.all_commands().items()):
-        if not figures.calls or (wanted and name not in wanted and name.partition(" ")[0] not in wanted):
+    for name, counters in sorted(call.server.stats.all_commands().items()):
+        if not counters.calls or (wanted and name not in wanted and name.partition(" ")[0] not in wanted):
             continue
         seen, histogram = 0, {}
         for exponent in range(BUCKETS):
-            seen += figures.buckets[exponent]
-            if figures.buckets[exponent]:
+            seen += counters.buckets[exponent]
+            if counters.buckets[exponent]:
                 histogram[max(1, round((1 << exponent) / 1000))] = seen
         found[name.lower().replace(" ", "|").encode()] = {
-            b"calls": figures.calls,
+            b"calls": counters.calls,
             b"histogram_usec": histogram,
         }
     return found
@@ -175,7 +175,7 @@ def latency_histogram(call: Call, *names: bytes) -> Reply:
 def memory_usage(call: Call, key: bytes, *args: bytes) -> Reply:
     # SAMPLES has no effect: the size is maintained, not sampled.
     if args and (len(args) != 2 or args[0].upper() != b"SAMPLES" or integer(args[1]) < 0):
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     details = call.db.details(key)
     return None if details is None else details[1]
 
@@ -190,8 +190,8 @@ def memory_usage(call: Call, key: bytes, *args: bytes) -> Reply:
 )
 def memory_stats(call: Call) -> Reply:
     server = call.server
-    figures = server.engine.counters()
-    used, rss = figures["used_bytes"], resident_bytes()
+    counters = server.engine.counters()
+    used, rss = counters["used_bytes"], resident_bytes()
     peak = max(server.stats.peak_bytes, used)
     keys = sum(len(database) for database in server.databases)
     return {
@@ -202,7 +202,7 @@ def memory_stats(call: Call) -> Reply:
         b"keys.bytes-per-key": used // keys if keys else 0,
         b"dataset.bytes": used,
         b"peak.percentage": used / peak * 100 if peak else 0.0,
-        b"allocator.active": figures["chunk_bytes"],
+        b"allocator.active": counters["chunk_bytes"],
         b"process.resident": rss,
         b"fragmentation": rss / used if used else 0.0,
         b"fragmentation.bytes": rss - used,
@@ -218,13 +218,13 @@ def memory_stats(call: Call) -> Reply:
     since="4.0.0",
 )
 def memory_doctor(call: Call) -> Reply:
-    figures, limit = call.server.engine.counters(), call.server.parameters.get("maxmemory")
-    used = figures["used_bytes"]
+    counters, limit = call.server.engine.counters(), call.server.parameters.get("maxmemory")
+    used = counters["used_bytes"]
     remarks = []
     if limit and used > limit * 0.9:
         remarks.append(f"{human(used)} of maxmemory's {human(limit)} are used.")
-    if figures["chunk_bytes"] > 2 * used and figures["chunk_bytes"] > 64 << 20:
-        remarks.append(f"{human(figures['chunk_bytes'])} are held for {human(used)} of values.")
+    if counters["chunk_bytes"] > 2 * used and counters["chunk_bytes"] > 64 << 20:
+        remarks.append(f"{human(counters['chunk_bytes'])} are held for {human(used)} of values.")
     return Verbatim(("\n".join(remarks) or "Nothing is remarkable.").encode() + b"\n")
 
 
@@ -250,8 +250,8 @@ def memory_purge(call: Call) -> Reply:
     since="4.0.0",
 )
 def memory_malloc_stats(call: Call) -> Reply:
-    figures = call.server.engine.counters()
-    return Verbatim(f"used {figures['used_bytes']} of {figures['chunk_bytes']} bytes in chunks\n".encode())
+    counters = call.server.engine.counters()
+    return Verbatim(f"used {counters['used_bytes']} of {counters['chunk_bytes']} bytes in chunks\n".encode())
 
 
 def allow_debug(call: Call) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import CommandError, NotAnInteger, Reply, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, NotAnInteger, Reply
 from verbena.kv.commands.server.monitoring import allow_debug
 from verbena.kv.server.blocked_clients import DISK, REPLICAS
 from verbena.kv.server.call import Call
@@ -41,7 +41,7 @@ def save(call: Call) -> Reply:
 )
 def bgsave(call: Call, *args: bytes) -> Reply:
     if len(args) > 1 or (args and args[0].upper() != b"SCHEDULE"):
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     _persistence(call).begin()
     return "Background saving started"
 
@@ -51,7 +51,7 @@ def bgsave(call: Call, *args: bytes) -> Reply:
     arity=1,
     flags=ADMIN,
     group="server",
-    summary="Starts a snapshot in the background, behind which the log restarts.",
+    summary="Starts a snapshot in the background; a new log starts after it.",
 )
 def bgrewriteaof(call: Call) -> Reply:
     persistence = _persistence(call)
@@ -129,7 +129,7 @@ def debug_reload(call: Call, *args: bytes) -> Reply:
     allow_debug(call)
     options = {arg.upper() for arg in args}
     if options - {b"NOSAVE", b"NOFLUSH", b"MERGE"}:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     persistence = _persistence(call)
     if b"NOSAVE" not in options:
         persistence.save()

@@ -13,7 +13,7 @@ from verbena.kv.server.pubsub import Listeners, PubSub
 from verbena.kv.values.glob import matches
 
 BASIC = "pubsub noscript loading stale"
-LOOK = "pubsub loading stale"
+INTROSPECTION = "pubsub loading stale"
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def spublish(call: Call, channel: bytes, message: bytes) -> Reply:
 def _declare_queries(kind: Kind, prefix: str, since: str, what: str) -> None:
     """Declares the subcommands of PUBSUB that list channels and count their subscribers."""
 
-    @command(f"PUBSUB {prefix}CHANNELS", arity=-2, flags=LOOK, group="pubsub", since=since,
+    @command(f"PUBSUB {prefix}CHANNELS", arity=-2, flags=INTROSPECTION, group="pubsub", since=since,
              summary=f"Lists the {what}s with at least one subscriber.")  # fmt: skip
     def channels(call: Call, *pattern: bytes) -> Reply:
         if len(pattern) > 1:
@@ -118,7 +118,7 @@ def _declare_queries(kind: Kind, prefix: str, since: str, what: str) -> None:
         listeners = kind.listeners(call.server.pubsub)
         return [name for name in listeners if not pattern or matches(pattern[0], name)]
 
-    @command(f"PUBSUB {prefix}NUMSUB", arity=-2, flags=LOOK, group="pubsub", since=since,
+    @command(f"PUBSUB {prefix}NUMSUB", arity=-2, flags=INTROSPECTION, group="pubsub", since=since,
              summary=f"Returns the number of subscribers of each given {what}.")  # fmt: skip
     def numsub(call: Call, *names: bytes) -> Reply:
         listeners = kind.listeners(call.server.pubsub)
@@ -129,7 +129,7 @@ _declare_queries(CHANNELS, "", "2.8.0", "channel")
 _declare_queries(SHARD, "SHARD", "7.0.0", "shard channel")
 
 
-@command("PUBSUB NUMPAT", arity=2, flags=LOOK, group="pubsub", since="2.8.0",
+@command("PUBSUB NUMPAT", arity=2, flags=INTROSPECTION, group="pubsub", since="2.8.0",
          summary="Returns the number of distinct pattern subscriptions.")  # fmt: skip
 def numpat(call: Call) -> Reply:
     return len(call.server.pubsub.patterns)

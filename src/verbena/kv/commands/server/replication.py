@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from verbena.kv.commands.arguments import integer, shown
+from verbena.kv.commands.arguments import display, integer
 from verbena.kv.commands.declare import command
 from verbena.kv.commands.replies import CommandError, Reply
 from verbena.kv.server.blocked_clients import REPLICAS
@@ -46,9 +46,9 @@ def replicaof(call: Call, host: bytes, port: bytes) -> Reply:
         raise CommandError("ERR Invalid master port")
     replication = _replication(call)
     link = replication.link
-    if link is not None and (link.host, link.port) == (shown(host), number):
+    if link is not None and (link.host, link.port) == (display(host), number):
         return "OK Already connected to specified master"
-    replication.follow(shown(host), number)
+    replication.follow(display(host), number)
     return "OK"
 
 

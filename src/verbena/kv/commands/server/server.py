@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import time
 
-from verbena.kv.commands.arguments import integer, shown, text
+from verbena.kv.commands.arguments import display, integer, text
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import NO_REPLY, CommandError, Reply, SyntaxMistake, Verbatim
+from verbena.kv.commands.replies import NO_REPLY, CommandError, InvalidSyntax, Reply, Verbatim
 from verbena.kv.server import info as info_text
 from verbena.kv.server.call import Call
 from verbena.kv.values.glob import matches
 
-LOOK = "loading stale"
+INTROSPECTION = "loading stale"
 ADMIN = "admin noscript loading stale"
 
 
 @command(
     "INFO",
     arity=-1,
-    flags=LOOK,
+    flags=INTROSPECTION,
     group="server",
     categories="dangerous",
     summary="Returns information and statistics about the server.",
 )
 def info(call: Call, *sections: bytes) -> Reply:
-    return Verbatim(info_text.render(call.server, [shown(arg).lower() for arg in sections]))
+    return Verbatim(info_text.render(call.server, [display(arg).lower() for arg in sections]))
 
 
 @command(
@@ -55,7 +55,7 @@ def time_(call: Call) -> Reply:
 def _check_mode(args: tuple[bytes, ...]) -> None:
     """Checks the option ASYNC or SYNC. It has no effect: memory is always freed in small steps."""
     if len(args) > 1 or (args and args[0].upper() not in (b"ASYNC", b"SYNC")):
-        raise SyntaxMistake()
+        raise InvalidSyntax()
 
 
 @command(
@@ -145,7 +145,7 @@ def config_get(call: Call, *patterns: bytes) -> Reply:
 def config_set(call: Call, *args: bytes) -> Reply:
     if len(args) % 2:
         raise CommandError("ERR wrong number of arguments for 'config|set' command")
-    pairs = [(shown(name), text(value)) for name, value in zip(args[::2], args[1::2], strict=True)]
+    pairs = [(display(name), text(value)) for name, value in zip(args[::2], args[1::2], strict=True)]
     call.server.parameters.set(pairs)
     return "OK"
 
@@ -202,13 +202,13 @@ def monitor(call: Call) -> Reply:
 def shutdown(call: Call, *args: bytes) -> Reply:
     chosen = {arg.upper() for arg in args}
     if chosen - {b"SAVE", b"NOSAVE", b"NOW", b"FORCE", b"ABORT"} or {b"SAVE", b"NOSAVE"} <= chosen:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     if b"ABORT" in chosen:
         raise CommandError("ERR No shutdown in progress.")
-    wish = True if b"SAVE" in chosen else False if b"NOSAVE" in chosen else None
+    save = True if b"SAVE" in chosen else False if b"NOSAVE" in chosen else None
     try:
         for function in call.server.services.before_shutdown:
-            function(wish)
+            function(save)
     except CommandError:
         if b"FORCE" not in chosen:
             raise

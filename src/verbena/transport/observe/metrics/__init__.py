@@ -1,3 +1,3 @@
-"""Metrics of a node: values (counters, node_totals), the table of metrics (table), Prometheus text (prometheus),
-status page (page) and HTTP server (endpoint).
+"""Metrics of a node: values (counters, node_totals), the table of metrics (table), Prometheus text
+(prometheus), status page (page) and HTTP server (endpoint).
 This file imports nothing, so that tools/reference.py can import the table without the rest of transport."""

@@ -108,13 +108,13 @@ class MetricsServer:
             return 408, TEXT, "no request came\n"
         except asyncio.IncompleteReadError:
             return 400, TEXT, "the request was cut short\n"
-        words = request.partition(b"\r\n")[0].decode("latin-1").split(" ")
-        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        request_line = request.partition(b"\r\n")[0].decode("latin-1").split(" ")
+        if len(request_line) != 3 or not request_line[2].startswith("HTTP/1."):
             return 400, TEXT, "this is not HTTP/1\n"
-        path = words[1].partition("?")[0]
+        path = request_line[1].partition("?")[0]
         if path not in (*page.FILES, "/status.json", "/metrics", "/healthz"):
             return 404, TEXT, "there are /, /status.json, /metrics and /healthz\n"
-        if words[0] != "GET":
+        if request_line[0] != "GET":
             return 405, TEXT, "GET it\n"
         if path == "/healthz":
             return (503, TEXT, "closed\n") if self._node._closed else (200, TEXT, "ok\n")

@@ -182,7 +182,7 @@ function errors(found) {
   fill("errors-body", rows.length ? table("Recent errors", ["time", "event", "peer", "wire", "meaning"], rows) : empty("No errors since the node started."));
 }
 
-function tell(state, text) {
+function showState(state, text) {
   at("state").dataset.state = state;
   if (at("state").textContent !== text) at("state").textContent = text;
 }
@@ -205,10 +205,10 @@ async function look() {
       panels(now.panels);
       errors(now.errors);
       former = now.status;
-      tell("live", "live");
+      showState("live", "live");
       document.documentElement.dataset.ready = "yes";
     } catch (problem) {
-      tell("gone", `no answer: ${problem.message}`);
+      showState("gone", `no answer: ${problem.message}`);
     }
   }
   if (!paused) timer = setTimeout(look, EVERY_MS);
@@ -217,7 +217,7 @@ async function look() {
 function togglePause() {
   paused = !paused;
   at("pause").setAttribute("aria-pressed", paused);
-  if (paused) { clearTimeout(timer); tell("paused", "paused"); } else look();
+  if (paused) { clearTimeout(timer); showState("paused", "paused"); } else look();
 }
 
 at("pause").addEventListener("click", togglePause);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from verbena.kv.commands.arguments import NOT_POSITIVE, integer_within, numkeys_at
 from verbena.kv.commands.data.pops import Pop, parse_mpop, pop_first, pop_or_block
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import Pairs, Reply, SyntaxMistake
+from verbena.kv.commands.replies import InvalidSyntax, Pairs, Reply
 from verbena.kv.server.call import Call
 from verbena.kv.values.collections import SortedSet
 
@@ -23,7 +23,7 @@ def _take(value: SortedSet, count: int, *, lowest: bool) -> Taken:
 
 def _pop(call: Call, name: str, key: bytes, args: tuple[bytes, ...], *, lowest: bool) -> Reply:
     if len(args) > 1:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     count = integer_within(args[0], 0, NOT_POSITIVE) if args else 1
     value = call.db.get(key, SortedSet)
     if value is None or count == 0:

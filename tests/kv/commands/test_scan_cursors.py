@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kv.memory_database import MemoryServer
 
-from verbena.kv.commands.data.scanning import pattern
+from verbena.kv.commands.data.scan_cursors import pattern
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from verbena.kv.commands.data.scanning import pattern
         ("ZSCAN", lambda server, member: server.run("ZADD", "k", 1, member), "ZREM"),
     ],
 )
-def test_who_is_there_throughout_is_seen(scan, add, remove):
+def test_a_member_that_stays_during_a_scan_is_returned(scan, add, remove):
     """Members that are added and removed between the calls of a scan hide none of the members that stay."""
     server = MemoryServer()
     for number in range(1000):

@@ -9,7 +9,7 @@ from typing import Any
 
 from verbena.kv.commands.arguments import LexBound, clamp_range, integer, score_range
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import CommandError, Pairs, Reply, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, Pairs, Reply
 from verbena.kv.server.call import Call
 from verbena.kv.values.collections import SortedSet
 
@@ -79,12 +79,12 @@ def _options(args: Sequence[bytes], chosen: _Range, allowed: frozenset[bytes]) -
     while position < len(args):
         name = args[position].upper()
         if name not in allowed:
-            raise SyntaxMistake()
+            raise InvalidSyntax()
         if name == b"WITHSCORES":
             chosen.scores = True
         elif name == b"LIMIT":
             if position + 2 >= len(args):
-                raise SyntaxMistake()
+                raise InvalidSyntax()
             chosen.offset, chosen.limit = integer(args[position + 1]), integer(args[position + 2])
             limited = True
             position += 2
@@ -93,7 +93,7 @@ def _options(args: Sequence[bytes], chosen: _Range, allowed: frozenset[bytes]) -
         elif chosen.by == b"RANK" and name != b"REV":
             chosen.by = name[2:]
         else:
-            raise SyntaxMistake()
+            raise InvalidSyntax()
         position += 1
     if limited and chosen.limit != -1 and chosen.by == b"RANK":
         raise CommandError(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from verbena.kv.commands.arguments import floating, integer, integer_within, numkeys_at
-from verbena.kv.commands.data.sorted_ranges import answer, store
+from verbena.kv.commands.data.sorted_set_ranges import answer, store
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake, WrongType
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, Reply, WrongType
 from verbena.kv.server.call import Call
 from verbena.kv.values.collections import Set, SortedSet
 
@@ -57,7 +57,7 @@ def _read(
     if count < 1:
         raise CommandError(f"ERR at least 1 input key is needed for '{name}' command")
     if count > len(args) - 1:
-        raise SyntaxMistake()
+        raise InvalidSyntax()
     inputs = [_scores_of(call, key) for key in args[1 : count + 1]]
     weights, scores, limit = [1.0] * count, False, 0
     aggregate: Aggregate = _sum
@@ -73,7 +73,7 @@ def _read(
         elif option == b"AGGREGATE" and left >= 2 and not (diff or card):
             chosen = AGGREGATES.get(args[position + 1].upper())
             if chosen is None:
-                raise SyntaxMistake()
+                raise InvalidSyntax()
             aggregate = chosen
             position += 2
         elif option == b"WITHSCORES" and not (stores or card):
@@ -83,7 +83,7 @@ def _read(
             limit = integer_within(args[position + 1], 0, "ERR LIMIT can't be negative")
             position += 2
         else:
-            raise SyntaxMistake()
+            raise InvalidSyntax()
     return _Request(inputs, weights, aggregate, scores, limit)
 
 

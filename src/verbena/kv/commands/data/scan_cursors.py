@@ -13,11 +13,11 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from verbena.kv.commands.arguments import integer
-from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, InvalidSyntax, Reply
 from verbena.kv.server.call import Call
 from verbena.kv.values.collections import Hash, Set, SortedSet
 
-AT_ONCE = 128  # one call returns a whole collection of up to this size, regardless of COUNT
+MAX_UNSPLIT_SIZE = 128  # one call returns a whole collection of up to this size, regardless of COUNT
 _MASK = (1 << 62) - 1
 _CACHED = 8
 
@@ -43,18 +43,18 @@ def options(args: Sequence[bytes], *, with_type: bool = False) -> Options:
     for position in range(0, len(args), 2):
         name = args[position].upper()
         if position + 1 == len(args):
-            raise SyntaxMistake()
+            raise InvalidSyntax()
         arg = args[position + 1]
         if name == b"COUNT":
             count = integer(arg)
             if count < 1:
-                raise SyntaxMistake()
+                raise InvalidSyntax()
         elif name == b"MATCH":
             match = None if arg == b"*" else pattern(arg)
         elif name == b"TYPE" and with_type:
             kind = arg
         else:
-            raise SyntaxMistake()
+            raise InvalidSyntax()
     return Options(count, match, kind)
 
 
@@ -70,7 +70,7 @@ _snapshots: dict[int, _Snapshot] = {}  # sorted members by id() of the value, le
 def members(value: Scannable, cursor: int, count: int) -> tuple[int, list[bytes]]:
     """Returns the next cursor (0 at the end) and about `count` members from `cursor` on."""
     there: Iterable[bytes] = value.scores if isinstance(value, SortedSet) else value
-    if len(value) <= AT_ONCE:
+    if len(value) <= MAX_UNSPLIT_SIZE:
         return 0, list(there)
     snapshot = _snapshots.pop(id(value), None)
     if cursor == 0 or snapshot is None or snapshot.value() is not value:
