@@ -4,8 +4,10 @@ the calls of changed(), so that a test can replay the log."""
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
+from verbena.kv.acl.user import User
 from verbena.kv.commands import load
 from verbena.kv.commands.declare import Command, find
 from verbena.kv.commands.replies import NULL_ARRAY, CommandError, NullArray, Pairs, Reply, WrongType
@@ -127,6 +129,9 @@ class MemoryServer:
         self.blocking = self
         self.parameters = {"maxmemory-policy": "noeviction"}
         self._told = False
+        self.client = SimpleNamespace(
+            user=User("default").changed_by([b"on", b"nopass", b"allkeys", b"+@all", b"&*"])
+        )
 
     def database(self, index: int) -> MemoryDatabase | None:
         return self.databases[index] if 0 <= index < len(self.databases) else None
@@ -141,7 +146,7 @@ class MemoryServer:
         self._told = True
 
     def call(self, argv: list[bytes], db: int = 0) -> Call:
-        return Call(self, None, self.databases[db], argv, self.now_ms)  # type: ignore[arg-type]
+        return Call(self, self.client, self.databases[db], argv, self.now_ms)  # type: ignore[arg-type]
 
     def run(self, *words: bytes | str | int | float, db: int = 0) -> Any:
         """Runs a command and returns its reply; an error is returned like any other reply."""

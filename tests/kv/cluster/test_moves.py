@@ -106,7 +106,7 @@ def test_what_cannot_be_moved_is_refused(made: Cluster) -> None:
     assert "match 'n7'" in shards(made, "move", "0-1", "n7", status=1)
     assert "the same node" in shards(made, "move", "0-1", "n0", status=1)
     assert "not a range of slots" in shards(made, "move", "5-20000", "n1", status=2)
-    assert "the first comes after the last" in shards(made, "move", "9-3", "n1", status=2)
+    assert "the first slot comes after the last" in shards(made, "move", "9-3", "n1", status=2)
     for word in ("x", "", "1,2"):
         assert "neither a slot nor a range" in shards(made, "move", word, "n1", status=2)
     assert "0 running moves" in shards(made, "abort", "ffff", status=1)
@@ -149,7 +149,7 @@ def test_reading_a_missing_map_creates_none(tmp_path: Path) -> None:
             check=False,
         )
         assert (done.returncode, done.stdout) == (1, "")
-        assert "no node has started with it" in done.stderr
+        assert "no node has been started with it" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
