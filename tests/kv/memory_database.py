@@ -129,9 +129,8 @@ class MemoryServer:
         self.blocking = self
         self.parameters = {"maxmemory-policy": "noeviction"}
         self._told = False
-        self.client = SimpleNamespace(
-            user=User("default").changed_by([b"on", b"nopass", b"allkeys", b"+@all", b"&*"])
-        )
+        self.client = SimpleNamespace(user=User("default"))
+        self.client.user.may_do_all = True
 
     def database(self, index: int) -> MemoryDatabase | None:
         return self.databases[index] if 0 <= index < len(self.databases) else None
