@@ -102,10 +102,11 @@ def examples(key: Key) -> tuple[list[Any], list[Any]]:
     if key.path == "kv.rdma_listen":
         return ["", "rdma://0.0.0.0:6379", "shm://store"], ["0.0.0.0:6379", "quic://host:1", 1]
     if key.path == "cluster.map_store":
-        return ["sqlite:///var/map.db", "etcd://host:2379/one"], ["", "map.db", "redis://host", "etcd://", 1]
+        wrong = ["", "map.db", "redis://host", "etcd://", "etcdss://host", 1]
+        return ["sqlite:///var/map.db", "etcd://host:2379/one", "etcds://host:2379"], wrong
     if key.path == "cluster.announce_address":
         return ["", "10.0.0.1", "::1", "host"], ["a b", "[::1]", "host/24", "x" * 254, 1]
-    if key.path == "replication.primary_user":
+    if key.path in ("replication.primary_user", "cluster.etcd.user"):
         return ["", "alice", "x" * 64], ["a b", "x" * 65, 1]
     if key.path in S3_EXAMPLES:
         return S3_EXAMPLES[key.path]
@@ -141,6 +142,7 @@ def test_our_own_sections_are_the_rest():
         "log",
         "replication",
         "replication.rdma",
+        "cluster.etcd",
         "cluster",
         "kv",
         "kv.persistence",
@@ -240,7 +242,11 @@ BROKEN_RULES = [
     ({"session.peer_timeout_ms": 1999}, "two heartbeat intervals"),
     ({"session.upgrade_delay_ms": 60_001}, "exceed the maximum"),
     ({"session.secret": "x" * 16, "session.secret_file": "/run/secret"}, "only one of the two"),
+    ({"kv.password": "pass", "kv.password_file": "/run/secret"}, "only one of the two"),
     ({"tls.key": "a.pem"}, "a key needs a certificate"),
+    ({"cluster.etcd.key": "a.pem"}, "a key needs a certificate"),
+    ({"cluster.etcd.ca": "ca.pem"}, "certificates need TLS"),
+    ({"cluster.etcd.user": "node"}, "a user needs a password"),
     ({"tls.require_client_certificate": True}, "client certificates need TLS"),
     ({"session.listen_address": "0.0.0.0"}, "need a secret or certificates"),
     ({"session.listen_address": "example.org"}, "need a secret or certificates"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import time
@@ -12,21 +13,25 @@ from pathlib import Path
 from support.ports import free_port
 
 ETCD = shutil.which("etcd")
+_READY = re.compile(rb"serving (insecure )?client (requests|traffic)")
 
 
 @contextmanager
-def etcd(folder: Path, *, command: tuple[str, ...] = (), host: str = "127.0.0.1") -> Iterator[str]:
-    """Runs etcd and yields its address. `command` is a prefix, such as that of a network namespace."""
+def etcd(
+    folder: Path, *, command: tuple[str, ...] = (), host: str = "127.0.0.1", tls: tuple[str, ...] = ()
+) -> Iterator[str]:
+    """Runs etcd and yields its address. `command` is a prefix, such as that of a network namespace. `tls`:
+    etcd's options for certificates."""
     assert ETCD is not None
     port, peers = free_port(), free_port()
-    client, peer = f"http://{host}:{port}", f"http://{host}:{peers}"
+    client, peer = f"http{'s' if tls else ''}://{host}:{port}", f"http://{host}:{peers}"
     with open(folder / "etcd.log", "wb") as log:
         process = subprocess.Popen(
             [
                 *command,
                 *(ETCD, "--data-dir", str(folder / "etcd"), "--name", "one"),
                 *("--listen-client-urls", client, "--advertise-client-urls", client),
-                *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+                *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, *tls),
                 *(
                     "--initial-cluster",
                     f"one={peer}",
@@ -42,7 +47,7 @@ def etcd(folder: Path, *, command: tuple[str, ...] = (), host: str = "127.0.0.1"
     (folder / "etcd.pid").write_text(str(process.pid))
     try:
         deadline = time.monotonic() + 30
-        while b"serving insecure client requests" not in (folder / "etcd.log").read_bytes():
+        while not _READY.search((folder / "etcd.log").read_bytes()):
             assert process.poll() is None, (folder / "etcd.log").read_text()
             assert time.monotonic() < deadline, (folder / "etcd.log").read_text()
             time.sleep(0.02)

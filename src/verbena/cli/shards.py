@@ -22,7 +22,8 @@ from verbena.shards.cluster_map import ClusterMap, Member, Move
 from verbena.shards.envelope import ABOUT_NODES, Envelope, Kind, parse
 from verbena.shards.rebalance import plan
 from verbena.shards.slots import SlotRange
-from verbena.shards.stores import MapStore, change, open_store
+from verbena.shards.stores import MapStore, change
+from verbena.shards.stores.configured import open_configured
 
 EPILOG = """\
 examples:
@@ -118,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(options: argparse.Namespace, config: Config) -> int:
-    store = open_store(config.cluster.map_store, create=False)
+    store = open_configured(config, create=False)
     try:
         return int(await options.action(options, config, store))
     finally:

@@ -8,12 +8,11 @@ import stat
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from verbena.config import document
-from verbena.config.kinds import Boolean, Secret
+from verbena.config.kinds import Boolean, Secret, SecretText
 from verbena.config.model import KEYS, Config, Source, require_key
-from verbena.config.service import MIN_SECRET_LENGTH
 from verbena.config.values import ValueCollector
 from verbena.errors import ConfigurationProblem, configuration_error, setup_error
 
@@ -89,23 +88,23 @@ def find(file: str | os.PathLike[str] | None, environment: Mapping[str, str]) ->
     return None
 
 
-def read_secret(config: Config) -> Secret:
-    """Returns the secret of sessions from the configuration or its file; empty if none is set.
-    Raises ConfigurationError if the file cannot be read or is readable by all users, or if the secret is too
-    short."""
-    if not config.session.secret_file:
-        return config.session.secret
-    path = Path(config.session.secret_file)
-    contents = _contents(path)
+def read_secret(config: Config, path: str = "session.secret") -> Secret:
+    """Returns the value of a secret key, or the content of the file that its twin `…_file` names; empty if
+    neither is set. Raises ConfigurationError if the file cannot be read or is readable by all users, or if
+    the secret is too short."""
+    name = f"{path}_file"
+    if not config[name]:
+        return cast(Secret, config[path])
+    file, kind = Path(config[name]), cast(SecretText, KEYS[path].kind)
+    contents = _contents(file)
     reason = ""
-    if path.stat().st_mode & stat.S_IROTH:
-        reason = f"readable by all users: run chmod 600 {path}"
-    elif len(contents.strip()) < MIN_SECRET_LENGTH:
-        reason = f"the secret must have at least {MIN_SECRET_LENGTH} characters"
+    if file.stat().st_mode & stat.S_IROTH:
+        reason = f"readable by all users: run chmod 600 {file}"
+    elif len(contents.strip()) < kind.shortest:
+        reason = f"it must have at least {kind.shortest} characters"
     if reason:
-        message = f"session.secret_file: {path}: {reason}"
-        source = str(config.source_of("session.secret_file"))
-        raise configuration_error([ConfigurationProblem(message, "session.secret_file", source)])
+        message = f"{name}: {file}: {reason}"
+        raise configuration_error([ConfigurationProblem(message, name, str(config.source_of(name)))])
     return Secret(contents.decode("utf-8", "surrogateescape").rstrip())
 
 

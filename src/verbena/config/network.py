@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from verbena.config.keys import Section, boolean, choice, endpoint, integer, secret, section, size, text
-from verbena.config.kinds import FilePath, Secret, Text
+from verbena.config.kinds import Secret, Text
+from verbena.config.service import FILE, HOUR_MS, KIB, MIB, SECRET_FILE_NOTE
 
-KIB, MIB, TIB = 1 << 10, 1 << 20, 1 << 40
-HOUR_MS = 3_600_000
+TIB = 1 << 40
 
 DEVICE = Text('a device name such as "mlx5_0", or "auto"', r"[A-Za-z0-9_.:-]{1,64}")
 USER = Text('a name, or "" for the user `default`', r"[^\s\x00-\x1f\x7f\ud800-\udfff]{0,64}")
+ETCD_USER = Text('a name, or "" for none', r"[^\s\x00-\x1f\x7f\ud800-\udfff]{0,64}")
 NUMA = Text('"auto", "off", or the number of a node such as "0"', r"auto|off|[0-9]{1,3}")
-FILE = FilePath('a path, or "" for none', r"[^\x00-\x1f\x7f\ud800-\udfff]*")
 ADDRESS_OR_NONE = Text('an address or host name, or ""', r"[^\s\[\]/\x00-\x1f\x7f]{0,253}")
 TRANSPORTS = ("rdma", "tcp", "quic")
 TRANSPORT_NOTE = (
@@ -252,8 +252,10 @@ class Replication(Section):
     primary_password: Secret = secret(
         4,
         "The password of `primary_user`.",
-        "There is no flag, because command lines are visible to all users of a machine.",
+        "Prefer `primary_password_file`. There is no flag, because command lines are visible to all users of"
+        " a machine.",
     )
+    primary_password_file: str = text("", FILE, "The file with the password.", SECRET_FILE_NOTE)
     replica_read_only: bool = boolean(True, "Whether a replica rejects writes of its clients.")
     backlog_size: int = size(
         16 * MIB,
@@ -290,6 +292,29 @@ class ClusterRdma(Section):
 
 
 @dataclass(frozen=True)
+class ClusterEtcd(Section):
+    """How a node logs in to the etcd of the cluster map."""
+
+    READ_BY = "the cluster"
+
+    user: str = text(
+        "", ETCD_USER, "The user of etcd; empty: no login.", "Its role needs the prefix of the map."
+    )
+    password: Secret = secret(
+        4,
+        "The password of `user`.",
+        "Prefer `password_file`. There is no flag, because command lines are visible to all users of a"
+        " machine.",
+    )
+    password_file: str = text("", FILE, "The file with the password.", SECRET_FILE_NOTE)
+    ca: str = text(
+        "", FILE, "The certificate authorities that etcd's certificate must come from; needs `etcds://`."
+    )
+    certificate: str = text("", FILE, "The client certificate, if etcd requires one (`--client-cert-auth`).")
+    key: str = text("", FILE, "The private key of `certificate`; empty: it is in the certificate's file.")
+
+
+@dataclass(frozen=True)
 class Cluster(Section):
     """Cluster membership and the cluster map."""
 
@@ -299,7 +324,7 @@ class Cluster(Section):
     transport: str = choice("rdma", TRANSPORTS, "The wire between nodes.", TRANSPORT_NOTE)
     map_store: str = text(
         "sqlite://verbena-cluster.db",
-        Text("sqlite:///PATH or etcd://HOST:PORT[/PREFIX]", r"(sqlite|etcd)://.+"),
+        Text("sqlite:///PATH, etcd://HOST:PORT[/PREFIX] or etcds://… (TLS)", r"(sqlite|etcds?)://.+"),
         "The store of the cluster map; all nodes must use the same one.",
         "SQLite serves the nodes of one machine, etcd those of several.",
     )
@@ -332,6 +357,7 @@ class Cluster(Section):
         1000, 0, 1_000_000, "The lag of the target, in records, at which the cut-over begins."
     )
     rdma: ClusterRdma = section(ClusterRdma)
+    etcd: ClusterEtcd = section(ClusterEtcd)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,12 @@ class Rule:
     holds: Callable[[Config], bool]
 
 
+def _one_of_two(secret: str) -> Rule:
+    """A secret stands in the configuration or in a file."""
+    file = f"{secret}_file"
+    return Rule((secret, file), "set only one of the two", lambda c: not (c[secret] and c[file]))
+
+
 def is_loopback(host: str) -> bool:
     """Whether a listener at this host can be reached from this machine only."""
     import ipaddress  # slow to import, and only needed here
@@ -77,10 +83,27 @@ RULES = (
         "the first delay cannot exceed the maximum",
         lambda c: c.session.upgrade_delay_ms <= c.session.upgrade_delay_max_ms,
     ),
+    _one_of_two("session.secret"),
+    _one_of_two("kv.password"),
+    _one_of_two("replication.primary_password"),
+    _one_of_two("cluster.etcd.password"),
     Rule(
-        ("session.secret", "session.secret_file"),
-        "set only one of the two",
-        lambda c: not (c.session.secret and c.session.secret_file),
+        ("cluster.etcd.key", "cluster.etcd.certificate"),
+        "a key needs a certificate",
+        lambda c: not c.cluster.etcd.key or bool(c.cluster.etcd.certificate),
+    ),
+    Rule(
+        ("cluster.map_store", "cluster.etcd.ca", "cluster.etcd.certificate"),
+        "certificates need TLS: write etcds:// instead of etcd://",
+        lambda c: (
+            c.cluster.map_store.startswith("etcds://")
+            or not (c.cluster.etcd.ca or c.cluster.etcd.certificate)
+        ),
+    ),
+    Rule(
+        ("cluster.etcd.user", "cluster.etcd.password", "cluster.etcd.password_file"),
+        "a user needs a password, and a password a user",
+        lambda c: bool(c.cluster.etcd.user) == bool(c.cluster.etcd.password or c.cluster.etcd.password_file),
     ),
     Rule(
         ("tls.key", "tls.certificate"),

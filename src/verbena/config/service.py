@@ -18,6 +18,7 @@ NODE_NAME = Text(
 )
 FILE = FilePath('a path, or "" for none', r"[^\x00-\x1f\x7f\ud800-\udfff]*")
 MIN_SECRET_LENGTH = 16
+SECRET_FILE_NOTE = "Trailing white space is ignored. Only the owner and the group may have read access."
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,7 @@ class Session(Section):
         "Prefer `secret_file`. There is no flag, because command lines are visible to all users of a"
         " machine.",
     )
-    secret_file: str = text(
-        "",
-        FILE,
-        "The file with the secret.",
-        "Trailing white space is ignored. Only the owner and the group may have read access.",
-    )
+    secret_file: str = text("", FILE, "The file with the secret.", SECRET_FILE_NOTE)
     heartbeat_interval_ms: int = integer(1000, 10, HOUR_MS, "The interval of heartbeats on an idle session.")
     peer_timeout_ms: int = integer(
         10_000,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from verbena.config.keys import Section, boolean, choice, integer, secret, section, size, text
 from verbena.config.kinds import Secret, Text
-from verbena.config.service import ADDRESS, FILE, KIB, MIB
+from verbena.config.service import ADDRESS, FILE, KIB, MIB, SECRET_FILE_NOTE
 
 EVENTS = Text("letters out of K, E, A, g, $, l, s, h, z, x, e, t and d", r"[KEAg$lshzxetd]*")
 TIB = 1 << 40
@@ -86,8 +86,10 @@ class Kv(Section):
     password: Secret = secret(
         4,
         "The password of the user `default`.",
-        "There is no flag, because command lines are visible to all users of a machine.",
+        "Prefer `password_file`. There is no flag, because command lines are visible to all users of a"
+        " machine.",
     )
+    password_file: str = text("", FILE, "The file with the password.", SECRET_FILE_NOTE)
     acl_file: str = text(
         "", FILE, "The file of users and their rules, as ACL SAVE writes it.", "The file need not exist."
     )

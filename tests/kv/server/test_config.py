@@ -62,6 +62,25 @@ def test_rewrite_keeps_the_file_and_changes_what_changed(start: StartStore, tmp_
     assert read.log.level == "warning"
 
 
+def test_the_password_comes_from_its_file_until_it_is_changed(start: StartStore, tmp_path: Path):
+    """CONFIG REWRITE copies no password out of its file; a new one replaces the file's key."""
+    secret = tmp_path / "password"
+    secret.write_text("from a file\n")
+    secret.chmod(0o600)
+    path = tmp_path / "verbena.toml"
+    path.write_text(f'[kv]\nport = 0\npassword_file = "{secret}"\n')
+    store = start("--config", str(path))
+    with pytest.raises(redis.AuthenticationError), store.client() as stranger:
+        stranger.ping()
+    with store.client(password="from a file") as client:
+        assert client.config_rewrite()
+        assert "from a file" not in path.read_text()
+        client.config_set("requirepass", "another one")
+        assert client.config_rewrite()
+    read = config.loads(path.read_text())
+    assert (read.kv.password.reveal(), read.kv.password_file) == ("another one", "")
+
+
 def test_without_a_file_there_is_nothing_to_rewrite(client: redis.Redis):
     with pytest.raises(redis.ResponseError, match="without a config file"):
         client.config_rewrite()

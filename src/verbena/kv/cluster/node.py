@@ -31,7 +31,8 @@ from verbena.kv.replication.log_applier import make_applier
 from verbena.shards.cluster_map import ClusterMap, Member
 from verbena.shards.envelope import ABOUT_NODES, Kind, parse
 from verbena.shards.migration import Limits
-from verbena.shards.stores import Lease, open_store
+from verbena.shards.stores import EtcdLogin, Lease, open_store
+from verbena.shards.stores.configured import login_of
 from verbena.transport.configured import settings_from
 from verbena.verbs import IbvOptions
 
@@ -47,6 +48,7 @@ _ANSWERS = 64  # to pieces of base copies, in flight
 @dataclass(frozen=True)
 class ClusterSettings:
     map_store: str
+    etcd: EtcdLogin = field(default_factory=EtcdLogin)
     folder: str = ""
     node_timeout_s: float = 15.0
     gossip_fast: bool = True
@@ -59,6 +61,7 @@ class ClusterSettings:
         fast = cluster.transport == "rdma"
         return cls(
             map_store=cluster.map_store,
+            etcd=login_of(config),
             folder=cluster.folder or (f"{kept}/cluster" if kept else ""),
             node_timeout_s=cluster.node_timeout_ms / 1000,
             gossip_fast=fast and cluster.rdma.gossip_rdma,
@@ -80,7 +83,7 @@ class ClusterNode:
     ) -> None:
         self.id = _identity(settings.folder)
         self.settings = settings
-        self.current = CurrentMap(open_store(settings.map_store))
+        self.current = CurrentMap(open_store(settings.map_store, login=settings.etcd))
         self.guard = SlotGuard(
             self.id, engine=server.engine, blocking=server.blocking, run=server.run, reject=server.reject
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from verbena.config import Config
+from verbena.config import Config, read_secret
 from verbena.transport import Settings as NodeSettings
 from verbena.transport.configured import settings_from
 
@@ -26,7 +26,7 @@ class Settings:
         return cls(
             replicaof=keys.replicaof,
             primary_user=keys.primary_user,
-            primary_password=keys.primary_password.reveal(),
+            primary_password=read_secret(config, "replication.primary_password").reveal(),
             use_rdma_write=keys.rdma.use_rdma_write,
             max_inline_size=keys.rdma.max_inline_size,
             ring_size=keys.rdma.ring_size,

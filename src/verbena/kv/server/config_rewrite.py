@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 
-from verbena.config import Secret, loads
+from verbena.config import Secret, load, loads, read_secret
 from verbena.config.model import KEYS
 from verbena.errors import ConfigurationError
 
@@ -20,7 +20,13 @@ def rewrite(path: str, values: dict[str, tuple[str, bool]]) -> None:
     file has the key already. OSError or ValueError, and the file is as before, if it cannot be done."""
     with open(path, encoding="utf-8") as source:
         before = source.read()
-    after = rewritten(before, values)
+    config = load(path)
+    kept = {
+        key
+        for key, (value, _) in values.items()
+        if KEYS[key].kind.secret and config[f"{key}_file"] and read_secret(config, key).reveal() == value
+    }
+    after = rewritten(before, {key: value for key, value in values.items() if key not in kept})
     try:
         loads(after, name=path)
     except ConfigurationError as error:
@@ -40,7 +46,9 @@ def rewritten(text: str, values: dict[str, tuple[str, bool]]) -> str:
     for path, (value, is_default) in values.items():
         name = path.removeprefix(f"{SECTION}.")
         line = f"{name} = {_toml(path, value)}"
-        at = next((i for i in range(start + 1, end) if re.match(rf"\s*{name}\s*=", lines[i])), None)
+        # A secret that was changed at run time replaces its file.
+        names = f"{name}(_file)?" if KEYS[path].kind.secret else name
+        at = next((i for i in range(start + 1, end) if re.match(rf"\s*{names}\s*=", lines[i])), None)
         if at is not None:
             lines[at] = line
         elif not is_default:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from verbena.config import Config
+from verbena.config import Config, read_secret
 from verbena.errors import setup_error
 from verbena.kv.commands.replies import CommandError
 from verbena.kv.server.parameters import Parameters
@@ -87,9 +87,7 @@ def _set_parameters(parameters: Parameters, config: Config) -> None:
     for row in parameters.rows.values():
         if not row.key:
             continue
-        value = config[row.key]
-        if row.secret:
-            value = value.reveal()
+        value = read_secret(config, row.key).reveal() if row.secret else config[row.key]
         text = ("yes" if value else "no") if isinstance(value, bool) else str(value)
         try:
             parsed = row.kind.parse(text)

@@ -1,11 +1,12 @@
 """Stores of the cluster map: it changes by compare-and-swap only, and watchers receive each change. A
-member's lease shows that it is alive. sqlite:///path for nodes of one machine, etcd://host:port for
-several."""
+member's lease shows that it is alive. sqlite:///path for nodes of one machine, etcd://host:port or
+etcds://host:port (TLS) for several."""
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from verbena.errors import VerbenaError, setup_error
@@ -18,6 +19,15 @@ class Stored:
 
     revision: int
     map: ClusterMap
+
+
+@dataclass(frozen=True)
+class EtcdLogin:
+    """What etcd may ask for. `tls`: the context for etcds:// addresses."""
+
+    user: str = ""
+    password: str = field(default="", repr=False)
+    tls: ssl.SSLContext | None = None
 
 
 class Lease(Protocol):
@@ -71,7 +81,7 @@ def conflict(detail: str) -> VerbenaError:
     return setup_error("map_conflict", operation="change the cluster map", detail=detail)
 
 
-def open_store(url: str, *, create: bool = True) -> MapStore:
+def open_store(url: str, *, create: bool = True, login: EtcdLogin | None = None) -> MapStore:
     """The store of a URL. ValueError: it is not a store's URL. `create` False: a missing file raises
     AddressError instead of being created, for programs that only read the map."""
     scheme, _, rest = url.partition("://")
@@ -79,11 +89,16 @@ def open_store(url: str, *, create: bool = True) -> MapStore:
         from verbena.shards.stores.sqlite import SqliteStore
 
         return SqliteStore(rest if not rest.startswith("/") else "/" + rest.lstrip("/"), create=create)
-    if scheme == "etcd" and rest:
+    if scheme in ("etcd", "etcds") and rest:
         from verbena.shards.stores.etcd import EtcdStore
 
-        return EtcdStore(rest)
-    raise ValueError(f"{url!r} is neither sqlite:///path nor etcd://host:port")
+        login = login or EtcdLogin()
+        if scheme == "etcd":
+            login = replace(login, tls=None)
+        elif login.tls is None:
+            login = replace(login, tls=ssl.create_default_context())
+        return EtcdStore(rest, login=login)
+    raise ValueError(f"{url!r} is neither sqlite:///path nor etcd://host:port nor etcds://host:port")
 
 
 async def change(

@@ -12,7 +12,7 @@ from typing import Any
 
 from verbena.errors import VerbenaError, setup_error
 from verbena.shards.cluster_map import ClusterMap
-from verbena.shards.stores import Stored, conflict
+from verbena.shards.stores import EtcdLogin, Stored, conflict
 from verbena.shards.stores.http import JsonClient
 
 _RETRY_S = 0.2
@@ -26,9 +26,9 @@ def _text(data: bytes | str) -> str:
 class EtcdStore:
     """`address`: host:port, or host:port/prefix for one of several clusters."""
 
-    def __init__(self, address: str, *, timeout_s: float = 5.0) -> None:
+    def __init__(self, address: str, *, login: EtcdLogin | None = None, timeout_s: float = 5.0) -> None:
         where, _, prefix = address.partition("/")
-        self._http = JsonClient(where, timeout_s=timeout_s)
+        self._http = JsonClient(where, login=login or EtcdLogin(), timeout_s=timeout_s)
         prefix = prefix or "verbena"
         self._key = f"{prefix}/map"
         self._leases = f"{prefix}/leases/"
@@ -125,6 +125,7 @@ class EtcdStore:
 
     async def close(self) -> None:
         self._http.close()
+        await asyncio.sleep(0)  # the loop closes the sockets
 
 
 def _stored(found: dict[str, Any]) -> Stored:

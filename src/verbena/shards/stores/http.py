@@ -1,26 +1,40 @@
-"""The subset of an HTTP/1.1 client that etcd's JSON gateway needs: POST a JSON object, read one or a
-stream."""
+"""The subset of an HTTP/1.1 client that etcd's JSON gateway needs: POST a JSON object, read one or a stream,
+over TCP or TLS, with the token of a login."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from verbena.errors import VerbenaError, setup_error
+from verbena.shards.stores import EtcdLogin
+from verbena.transport.handshake.tls import handshake_error
 
 _MAX_LINE_BYTES = 1 << 16
 _MAX_BODY_BYTES = 64 << 20
 _BROKEN = (OSError, EOFError, ValueError, asyncio.LimitOverrunError)
 
 
-class JsonClient:
-    """Posts to "host:port"; connections are reused."""
+_UNAUTHENTICATED = 401
 
-    def __init__(self, address: str, *, timeout_s: float) -> None:
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    """Closes a connection at once: with TLS, close() would wait for the peer."""
+    writer.transport.abort()
+
+
+class JsonClient:
+    """Posts to "host:port"; connections are reused. Logs in at the first request, and again when the token
+    has expired."""
+
+    def __init__(self, address: str, *, login: EtcdLogin, timeout_s: float) -> None:
         self.address = address
         self.timeout_s = timeout_s
+        self._login = login
+        self._token = ""
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def post(
@@ -30,13 +44,15 @@ class JsonClient:
         the request is not repeated, even if a reused connection turns out to be closed."""
         limit = self.timeout_s if timeout_s is None else timeout_s
         try:
-            return await asyncio.wait_for(self._post(path, body, once), limit)
+            return await asyncio.wait_for(self._post_logged_in(path, body, once), limit)
         except asyncio.TimeoutError:
             self.close()  # idle connections to this server are of no use either
             detail = f"no answer to {path} within {limit} s"
             raise setup_error(
                 "map_store_timeout", operation="use etcd", peer=self.address, detail=detail
             ) from None
+        except ssl.SSLError as error:
+            raise handshake_error(error, peer=self.address) from error
         except _BROKEN as error:
             raise self._error(f"{path}: {error or type(error).__name__}") from error
 
@@ -49,6 +65,8 @@ class JsonClient:
         try:
             writer.write(self._request(path, body))
             status, headers = await self._head(reader)
+            if status == _UNAUTHENTICATED:
+                self._token = ""  # the next request logs in again
             if status != 200:
                 raise self._error(f"{path}: status {status}")
             pending = b""
@@ -60,14 +78,35 @@ class JsonClient:
         except _BROKEN as error:
             raise self._error(f"{path}: {error or type(error).__name__}") from error
         finally:
-            writer.close()
+            _abort(writer)
 
     def close(self) -> None:
         for _, writer in self._idle:
-            writer.close()
+            _abort(writer)
         self._idle.clear()
 
-    async def _post(self, path: str, body: dict[str, Any], once: bool) -> dict[str, Any]:
+    async def _post_logged_in(self, path: str, body: dict[str, Any], once: bool) -> dict[str, Any]:
+        if self._login.user and not self._token:
+            await self._log_in()
+        status, value = await self._post(path, body, once)
+        if status == _UNAUTHENTICATED and self._token:  # expired: etcd has not looked at the request
+            await self._log_in()
+            status, value = await self._post(path, body, once)
+        if status != 200:
+            raise self._error(f"{path}: {value.get('error') or value}")
+        return value
+
+    async def _log_in(self) -> None:
+        self._token = ""
+        body = {"name": self._login.user, "password": self._login.password}
+        status, value = await self._post("/v3/auth/authenticate", body, False)
+        if status != 200:
+            detail = f"user {self._login.user!r}: {value.get('error') or value}"
+            raise setup_error("credentials", operation="log in to etcd", peer=self.address, detail=detail)
+        self._token = str(value["token"])
+
+    async def _post(self, path: str, body: dict[str, Any], once: bool) -> tuple[int, dict[str, Any]]:
+        """The status and the object of the answer."""
         while True:
             reused = bool(self._idle)
             reader, writer = self._idle.pop() if self._idle else await self._connect()
@@ -77,28 +116,30 @@ class JsonClient:
                     status, headers = await self._head(reader)
                 except (OSError, EOFError):
                     if reused and not once:  # the server had closed it; this request may be repeated
-                        writer.close()
+                        _abort(writer)
                         continue
                     raise
                 data = b"".join([piece async for piece in self._pieces(reader, headers)])
             except BaseException:
-                writer.close()
+                _abort(writer)
                 raise
             self._idle.append((reader, writer))
-            value = json.loads(data) if data.strip() else {}
-            if status != 200:
-                raise self._error(f"{path}: {value.get('error') or value}")
-            return dict(value)
+            if headers.get("content-type", "").startswith("text/"):  # an error of the gateway itself
+                return status, {"error": data.decode("utf-8", "replace").strip()}
+            return status, dict(json.loads(data) if data.strip() else {})
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host, _, port = self.address.rpartition(":")
-        return await asyncio.open_connection(host.strip("[]"), int(port), limit=_MAX_LINE_BYTES)
+        return await asyncio.open_connection(
+            host.strip("[]"), int(port), limit=_MAX_LINE_BYTES, ssl=self._login.tls
+        )
 
     def _request(self, path: str, body: dict[str, Any]) -> bytes:
         data = json.dumps(body).encode()
+        token = f"Authorization: {self._token}\r\n" if self._token else ""
         head = (
             f"POST {path} HTTP/1.1\r\nHost: {self.address}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(data)}\r\n\r\n"
+            f"{token}Content-Length: {len(data)}\r\n\r\n"
         )
         return head.encode() + data
 

@@ -68,7 +68,7 @@ class Authority:
             "subjectKeyIdentifier=hash",
         )
         authority._certify(
-            authority.certificate, authority.key, name, extensions, days, signed_by_itself=True
+            authority.certificate, authority.key, f"/CN={name}", extensions, days, signed_by_itself=True
         )
         authority._list_revoked()
         return authority
@@ -95,7 +95,8 @@ class Authority:
                 f"the authority in {self.folder} has expired, or will within a day; make a new one"
             )
         certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        self._certify(certificate, key, name, extensions, min(days, left))
+        # No common name: etcd's JSON gateway rejects clients that have one. The extension has the names.
+        self._certify(certificate, key, f"/O={name}", extensions, min(days, left))
         return NodeCertificate(certificate, key, self._expires(certificate))
 
     def revoke(self, certificate: str | os.PathLike[str]) -> Path:
@@ -107,7 +108,7 @@ class Authority:
             raise _invalid_argument(f"there is no {path}")
         serial = _openssl("x509", "-in", path, "-noout", "-serial").strip().removeprefix("serial=")
         ends = self._expires(path).strftime("%y%m%d%H%M%SZ")
-        line = "\t".join(("R", ends, _now().strftime("%y%m%d%H%M%SZ"), serial, "unknown", f"/CN={path.stem}"))
+        line = "\t".join(("R", ends, _now().strftime("%y%m%d%H%M%SZ"), serial, "unknown", f"/O={path.stem}"))
         known = self._records.read_text().splitlines() if self._records.exists() else []
         if serial not in (each.split("\t")[3] for each in known):
             self._records.write_text("\n".join([*known, line, ""]))
@@ -126,7 +127,7 @@ class Authority:
         self,
         certificate: Path,
         key: Path,
-        name: str,
+        subject: str,
         extensions: Sequence[str],
         days: int,
         *,
@@ -135,7 +136,7 @@ class Authority:
         with _scratch_folder(self.folder) as scratch:
             request, lines, made, made_key = (scratch / part for part in ("csr", "ext", "pem", "key"))
             lines.write_text("\n".join([*extensions, ""]))
-            _openssl("req", *_KEY, "-keyout", made_key, "-out", request, "-subj", f"/CN={name}")
+            _openssl("req", *_KEY, "-keyout", made_key, "-out", request, "-subj", subject)
             signer = (
                 ("-signkey", made_key) if signed_by_itself else ("-CA", self.certificate, "-CAkey", self.key)
             )
