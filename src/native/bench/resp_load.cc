@@ -52,7 +52,7 @@ void RespLoad::Counter::take_line() {
     skip = static_cast<size_t>(number) + 2;
     return;
   }
-  // An array counts as its items: the last item ends it.
+  // An array is complete when its last item is, so its items are counted in its place.
   if ((kind == '*' || kind == '~') && number > 0) {
     wanted += static_cast<size_t>(number) - 1;
     return;

@@ -1,4 +1,5 @@
-"""Command-line flags for the keys: `--network-rdma-cq-size 8192`, `--no-network-rdma-huge-pages`."""
+"""Command-line flags for the configuration keys: `--network-rdma-cq-size 8192`,
+`--no-network-rdma-huge-pages`."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MAX_FILE_BYTES = 1 << 18
 
 
 def places(environment: Mapping[str, str] | None = None) -> list[Path]:
-    """Returns the paths where a file is searched if none is named. The first that exists is read."""
+    """Returns the default paths of the configuration file. The first that exists is read."""
     environment = os.environ if environment is None else environment
     home = environment.get("XDG_CONFIG_HOME") or f"{environment.get('HOME') or '~'}/.config"
     folders = (".", f"{os.path.expanduser(home)}/verbena", "/etc/verbena")
@@ -89,9 +89,9 @@ def find(file: str | os.PathLike[str] | None, environment: Mapping[str, str]) ->
 
 
 def read_secret(config: Config, path: str = "session.secret") -> Secret:
-    """Returns the value of a secret key, or the content of the file that its twin `…_file` names; empty if
-    neither is set. Raises ConfigurationError if the file cannot be read or is readable by all users, or if
-    the secret is too short."""
+    """Returns the value of a secret key, or the content of the file that the key `<path>_file` names; empty
+    if neither key is set. Raises ConfigurationError if the file cannot be read or is readable by all users,
+    or if the secret is too short."""
     name = f"{path}_file"
     if not config[name]:
         return cast(Secret, config[path])

@@ -1,5 +1,5 @@
-"""Access to a remote region by offset: short accesses as single READs or WRITEs, long ones as bulk transfers.
-Counts transfers and bytes."""
+"""Reads and writes a remote region by offset: short accesses as single READs or WRITEs, long ones as bulk
+transfers. Counts accesses and bytes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from verbena.transport import RemoteRegion, Session
 
-# A bulk transfer involves the peer's program, which compares checksums. Over shm, a short READ or WRITE is a
-# local copy, and several of them take less time than waking up the peer.
+# In a bulk transfer the peer's program takes part, because it compares checksums. Over shm, a short READ or
+# WRITE is a local copy: up to this length, several of them take less time than waking up the peer.
 _SHORT_BY_SHM = 64 << 10
 
 

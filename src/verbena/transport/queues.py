@@ -1,5 +1,5 @@
-"""The completion queues of a wire. Links share a queue while their work fits, then another is created: an
-overflow would break every link on the queue."""
+"""The completion queues of a wire. Each queue serves as many links as fit into its capacity; then another
+queue is created. A queue that overflows would break every link on it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CompletionQueues:
             return qp
 
     def forget(self, qp: verbs.QueuePair) -> None:
-        """Frees the place of a closed queue pair."""
+        """Releases the capacity that a closed queue pair used."""
         with self._lock:
             queue = self._taken.pop(qp, None)
             if queue is not None:

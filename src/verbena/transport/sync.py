@@ -1,4 +1,5 @@
-"""The blocking operations of a session, for threads; and the request of an atomic, in either form."""
+"""The blocking operations of a session, for threads. Also encodes the request of an atomic, for these and for
+the async operations."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from verbena.transport.session import Session
 
-COMPARE_SWAP, FETCH_ADD = 5, 6  # the verbs' opcodes
+COMPARE_SWAP, FETCH_ADD = 5, 6  # as in enum ibv_wr_opcode
 _ATOMIC = struct.Struct("<QQQQII")
 _WORD = 2**64 - 1
 
@@ -29,7 +30,7 @@ method_number = functools.lru_cache(maxsize=4096)(_native.transport.method_numbe
 def atomic_payload(
     native: _native.transport.Session, remote: RemoteRegion, opcode: int, compare_add: int, swap: int
 ) -> bytes:
-    """Checks the region and packs the request of an atomic."""
+    """Checks that the region allows an atomic, and encodes the request."""
     native.check(remote, "atomic", 8)
     return _ATOMIC.pack(remote.key, remote.offset, compare_add & _WORD, swap & _WORD, opcode, 0)
 

@@ -7,7 +7,7 @@ import os
 import select
 import time
 
-SLICE_S = 0.05  # after this time a blocked thread notices close()
+SLICE_S = 0.05  # a blocked thread notices close() within this time
 
 
 class Readiness:
@@ -39,7 +39,7 @@ class Readiness:
             os.close(copy)
 
     def wait_blocking(self, timeout_s: float | None = None) -> None:
-        """wait() for threads."""
+        """As wait(), but blocks the thread."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

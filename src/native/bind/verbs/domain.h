@@ -13,7 +13,8 @@ namespace verbena::bind {
 // A pool of 8-byte words of registered memory, each lent to one atomic. Grows by pages and never shrinks.
 class ScratchWords : public std::enable_shared_from_this<ScratchWords> {
  public:
-  // A lent word. The destructor returns it to the pool, so the Loan must live until its request has ended.
+  // A lent word. The destructor returns it to the pool, so the Loan must live until its request has
+  // completed.
   class Loan {
    public:
     Loan(std::shared_ptr<ScratchWords> pool, uint64_t* word, uint32_t lkey)

@@ -14,7 +14,7 @@ namespace verbena::kv {
 
 class ValkeyRdmaStream {
  public:
-  // `connection` has connected `qp`.
+  // `qp` must be connected, by `connection`.
   ValkeyRdmaStream(std::unique_ptr<ValkeyRdmaLink> link, std::shared_ptr<QueuePair> qp,
                    std::shared_ptr<Connection> connection)
       : link_(std::move(link)), connection_(std::move(connection)) {
@@ -22,8 +22,8 @@ class ValkeyRdmaStream {
     link_->start(std::move(qp));
   }
 
-  // Removes the bytes that it sends from `bytes`. False: the deadline has passed. True: nothing is left, or
-  // the connection has ended.
+  // Sends `bytes` and removes from them what has been sent. False: the deadline has passed. True: nothing is
+  // left, or the connection has ended.
   bool send(std::string_view& bytes, uint64_t deadline_ns) {
     return drive_until(deadline_ns, [&] {
       bytes.remove_prefix(link_->send(bytes));

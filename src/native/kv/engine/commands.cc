@@ -27,7 +27,8 @@ CommandTable::Name CommandTable::fold(std::string_view name) {
   std::memcpy(text, name.data(), name.size());
   Name folded;
   std::memcpy(&folded, text, sizeof folded);
-  // Native names are letters only, and 0x20 is the bit that lower case adds: no two names fold to one.
+  // Clearing bit 0x20 converts lower case to upper case. The names of native commands consist of letters
+  // only, so no two of them become equal.
   constexpr uint64_t kCapitals = ~uint64_t{0x2020202020202020};
   folded.low &= kCapitals;
   folded.high &= kCapitals;

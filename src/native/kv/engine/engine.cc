@@ -56,8 +56,8 @@ void Engine::count_from(uint64_t offset) {
 }
 
 void Engine::refresh_time() {
-  // While loading no key may expire by the clock: the log has a record of each expiry that happened, and all
-  // other keys expire after loading.
+  // While loading, the clock stands at 0 so that no key expires: the log has a record of each expiry that
+  // happened, and all other keys expire after loading.
   keyspace.set_now(loading ? 0 : unix_ms());
 }
 
@@ -169,7 +169,7 @@ void Engine::run_native(Client& client, Arguments arguments, NativeCommand& comm
     if (time_commands && clock_ns_ == 0) clock_ns_ = now_ns();
     try {
       command.run(call);
-    } catch (const Error& error) {  // no memory
+    } catch (const Error& error) {  // the store is out of memory
       client.out.resize(before);
       call.error("OOM " + error.detail());
     }
@@ -214,7 +214,7 @@ void Engine::deliver_notifications() {
   }
 }
 
-// Called between replies only: a client that received an old value after its invalidation would keep it.
+// Call it between replies only: a client that received an old value after the invalidation would cache it.
 void Engine::deliver_invalidations() {
   if (tracking.has_messages()) handler_->invalidated(tracking.take_messages());
 }

@@ -24,11 +24,11 @@ using SlotSet = std::bitset<kSlotCount>;
 class BacklogReader;
 
 struct BacklogOptions {
-  uint64_t lsn = 0;     // of the last record; that of the log on disk if there is one
+  uint64_t lsn = 0;     // LSN of the last record: with a log on disk, the last LSN of that log
   uint64_t offset = 0;  // number of log bytes before the first record
   uint32_t epoch = 1;
-  size_t keep_bytes = 16u << 20;   // kept for readers that reconnect (repl-backlog-size)
-  size_t hold_bytes = 256u << 20;  // upper limit for readers that are behind; beyond it they are lost
+  size_t keep_bytes = 16u << 20;   // always kept, for readers that reconnect (repl-backlog-size)
+  size_t hold_bytes = 256u << 20;  // kept at most, for slow readers; a reader further behind is lost
 };
 
 class Backlog final : public Journal {
@@ -39,25 +39,25 @@ class Backlog final : public Journal {
   void append(uint32_t database, Arguments effect) override;
   void boundary() override { last_ = nullptr; }
   uint64_t position() const override { return lsn_; }
-  uint64_t written_offset() const { return offset_; }  // of position(), whether published or not
+  uint64_t written_offset() const { return offset_; }  // log bytes up to position(), published or not
   bool commit() override;
   void tick(uint64_t now) override;
-  // Sets the log on disk, which assigns the LSNs while it is set. If its position differs from this one's,
-  // another history begins: all readers are lost.
+  // Sets the log on disk, which assigns the LSNs from now on; null: none. If the position of the log differs
+  // from that of the backlog, another history begins and all readers are lost.
   void set_log(Journal* log);
-  // Makes all appended records visible to readers. Between commands only.
+  // Makes all appended records visible to readers. Call it between commands only.
   void publish();
-  // While true, the event loop serves its readers before it releases the engine's lock, so publish() does not
-  // wake them.
+  // While true, the event loop sends new records to its readers before it releases the engine's lock, so
+  // publish() does not wake threads that wait for records with `served_by_loop`.
   void set_served_by_loop(bool served_by_loop) { served_by_loop_ = served_by_loop; }
   void set_limits(size_t keep_bytes, size_t hold_bytes);
   uint32_t epoch() const { return epoch_; }
   // Drops all records; every existing reader is lost.
   void discard_all();
-  // discard_all(), and the next record begins at `offset`.
+  // Calls discard_all() and sets the offset of the next record.
   void count_from(uint64_t offset);
-  // A reader that begins at `from_lsn`, of all slots or of `slots`. Empty: that record is no longer kept, or
-  // does not exist yet.
+  // Returns a reader of `slots` (null: of all slots) that begins at `from_lsn`, which may be the next LSN.
+  // Null: that record is no longer kept, or lies further in the future.
   std::unique_ptr<BacklogReader> read_from(uint64_t from_lsn, std::unique_ptr<SlotSet> slots = nullptr);
 
   // From any thread:
@@ -65,7 +65,7 @@ class Backlog final : public Journal {
   // Number of log bytes up to the last visible record: the offset that INFO reports.
   uint64_t visible_offset() const { return visible_.load(std::memory_order_acquire); }
   struct Range {
-    uint64_t first_lsn, first_offset, bytes;  // of the records that are kept
+    uint64_t first_lsn, first_offset, bytes;  // of all kept records
   };
   Range kept() const;
   // Returns when visible_offset() exceeds `offset`, at the deadline, or when wake_all() has run since wakes()
@@ -142,7 +142,7 @@ class BacklogReader {
 
   Backlog& backlog_;
   std::shared_ptr<Backlog::Chunk> chunk_;  // empty: there was no chunk yet when the reader was made
-  std::atomic<uint64_t> number_;           // of chunk_, or of the first chunk to come
+  std::atomic<uint64_t> number_;           // of chunk_; without one, of the next chunk to be created
   size_t at_;
   uint64_t offset_, next_lsn_;
   const std::unique_ptr<SlotSet> slots_;  // empty: all slots

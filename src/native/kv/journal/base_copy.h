@@ -18,11 +18,12 @@ namespace verbena::kv {
 
 class BaseCopy {
  public:
-  // All functions, the constructor and the destructor: with the engine's lock.
+  // The caller holds the engine's lock for all functions, the constructor and the destructor.
   BaseCopy(Engine& engine, Backlog& backlog, std::unique_ptr<SlotSet> slots);
-  // Appends about `max_bytes` of whole records, or fewer, even none, once a millisecond has passed: few keys
-  // may belong to the selected slots. False: nothing more comes, because the copy is complete or has failed.
-  // The last record (kEnd) holds the number of values and the log offset at which take_reader() continues.
+  // Appends whole records, about `max_bytes` in total. Stops earlier, perhaps without any record, when a
+  // millisecond has passed: it may scan many keys outside of the selected slots. False: nothing more comes,
+  // because the copy is complete or has failed. The last record (kEnd) holds the number of values and the log
+  // offset at which take_reader() continues.
   bool read(std::string& out, size_t max_bytes);
   // Fills a piece until it is full, `enough` bytes have been added, or the copy ends. A record that does not
   // fit continues in the next piece; one with a long value may instead begin the next piece, and then
@@ -32,7 +33,7 @@ class BaseCopy {
   bool is_complete() const { return complete_ && overflow_.empty(); }
   const std::string& error() const { return error_; }  // empty: no error
   uint64_t values() const { return values_; }
-  double fraction() const;  // roughly, of the keys that have been copied
+  double fraction() const;  // of the keys that have been copied, approximately
   // The reader that continues where the copy ends; the caller owns it.
   std::unique_ptr<BacklogReader> take_reader() { return std::move(reader_); }
   const BacklogReader* reader() const { return reader_.get(); }

@@ -28,17 +28,17 @@ std::string header_fault(std::string_view file, const char (&magic)[8]);
 // The seed of the record checksums of a file.
 constexpr uint32_t seed_of(uint64_t file_id) { return static_cast<uint32_t>(file_id ^ file_id >> 32); }
 
-// Encoded length; a record longer than kLongestRecord cannot be written.
+// The encoded length of the arguments. A record longer than kLongestRecord cannot be written.
 size_t arguments_bytes(Arguments arguments);
 // Writes a record without its checksum, which seal_record() adds. `to` must have room for it.
 void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
                   Arguments arguments, size_t length);
 size_t seal_record(char* record, uint32_t seed, uint8_t more_flags = 0);  // returns the record's length
-// Does both; long arguments are summed while they are copied.
+// write_record() and seal_record() in one pass: computes the CRC32C of long arguments while it copies them.
 void write_sealed_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
                          Arguments arguments, size_t length, uint32_t seed);
-// Writes a record without its checksum and without the bytes of argument `missing`, for which it leaves a
-// hole.
+// Writes a record without its checksum and without the bytes of one argument, whose index is `missing`.
+// Returns the hole that it leaves for them.
 struct RecordHole {
   size_t at, bytes;
 };
@@ -81,7 +81,7 @@ class LogReader {
   const LogRecord& record() const { return record_; }
   Arguments arguments() const { return arguments_; }  // views into the file
   size_t position() const { return position_; }
-  // The LSN of the next record (in a snapshot: the least that it may have).
+  // The LSN that the next record must have; in a snapshot, the lowest that it may have.
   uint64_t expected_lsn() const { return expected_; }
   // Describes the damage at position(); empty: none.
   const std::string& fault() const { return fault_; }

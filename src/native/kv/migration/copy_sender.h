@@ -1,7 +1,7 @@
 // The source's end of a base copy: fills pieces from the store, WRITEs each into a window of the target's
-// memory and announces it, with as many pieces in flight as there are windows. Where a WRITE is a copy (shm),
-// long values are written directly from the store. Unacknowledged pieces are kept: if the link breaks they
-// are sent again, possibly over another session.
+// memory and announces it, with as many pieces in flight as there are windows. Over shm, where a WRITE is a
+// memcpy, long values are written directly from the store. Unacknowledged pieces are kept: if the link
+// breaks, they are sent again, possibly over another session.
 // Depends on the store's memory and a session; knows nothing of the phases of a slot move.
 #pragma once
 
@@ -27,7 +27,8 @@ struct CopySenderCounters {
 class CopySender {
  public:
   using Hold = Keyspace::Hold;
-  // Fills a piece; true: it is the last one. Sets the hold if the hold protects nothing yet. May throw.
+  // Fills a piece; true: it is the last one. If the hold is kNothing, it is set first, so that the store
+  // keeps the values that the piece refers to. May throw.
   using Fill = std::function<bool(CopyPiece&)>;
   // Called with each piece and each notice before it is sent, and with the wire.
   using Observer = std::function<void(std::string_view wire, std::string_view data)>;
@@ -37,9 +38,9 @@ class CopySender {
              std::shared_ptr<Hold> hold, Observer observer);
   ~CopySender();
 
-  // Runs until everything is acknowledged; otherwise returns why not, and may be called again. It uses one
-  // link, because WRITEs are not repeated on the next one as their notices would be. `link`: only this link;
-  // 0: the current one. Throws what `fill` throws.
+  // Runs until everything is acknowledged, or returns the reason why it stopped; it may then be called again.
+  // A run uses one link only: after a failover the session would repeat the notices, but not the WRITEs
+  // before them. `link`: the link to use; 0: the current one. Throws what `fill` throws.
   transport::BulkResult run(transport::Node& node, transport::Session& session, uint64_t link,
                             const std::function<bool()>& keep_going);
 
@@ -52,7 +53,7 @@ class CopySender {
   class Run;
   struct Piece {
     uint32_t bytes() const { return static_cast<uint32_t>(sizeof(EnvelopeHeader) + copy.used); }
-    // The values in holes, then the ranges between them.
+    // The number of separate WRITE ranges: the values in holes, then the ranges between them.
     size_t parts() const { return 2 * copy.holes.size() + 1; }
 
     std::byte* data = nullptr;

@@ -21,8 +21,8 @@ struct ReplicationReceiverCounters {
   uint64_t lsn = 0, offset = 0;
   uint64_t pieces = 0, bytes = 0, written = 0, damaged = 0, received_ns = 0;
   bool complete = false, begun = false;
-  // From the moment when a piece's first record became visible on the primary until it is visible here, by
-  // the clocks of the two hosts.
+  // Times from when a piece's first record became visible on the primary until it became visible here. They
+  // compare the clocks of two hosts, and so include the difference of these clocks.
   RecentTimes lags;
   std::string error;
 };
@@ -33,9 +33,9 @@ class ReplicationReceiver : public std::enable_shared_from_this<ReplicationRecei
   static std::shared_ptr<ReplicationReceiver> make(Engine& engine, EventLoop& loop,
                                                    std::shared_ptr<transport::Node> node, uint64_t session,
                                                    std::span<std::byte> ring, LogApplier& applier);
-  // Begins with a base copy (`full`: all keys here are deleted) or behind `offset`, as the primary has
-  // replied. Pieces that came earlier are applied now. `position_key`: the key of the primary's memory for a
-  // ReplicaPosition; 0: none. With the engine's lock.
+  // Starts as the primary's reply demands: with a base copy (`full`: deletes all keys here) or with the
+  // record at `offset`. Pieces that arrived before this call are applied now. `position_key`: the key of the
+  // region on the primary that takes a ReplicaPosition; 0: none. Call it with the engine's lock.
   void begin(bool full, uint64_t offset, uint64_t position_key);
   void close();  // with the engine's lock
   ReplicationReceiverCounters counters() const;
@@ -88,7 +88,7 @@ class ReplicationReceiver : public std::enable_shared_from_this<ReplicationRecei
   uint64_t expected_ = 0, poll_until_ns_ = 0, poll_turn_ = 0;
   uint64_t last_message_ns_ = 0,
            frequent_messages_ns_ = 0;  // time of the last message; time of the last two in quick succession
-  std::string fault_;                  // why the stream is invalid; empty: it is not
+  std::string fault_;                  // why the stream is invalid; empty: it is valid
   std::vector<uint64_t> unanswered_;   // calls without a receipt yet
   std::deque<std::pair<uint64_t, uint64_t>> undurable_;  // LSN of our log, offset of the primary's log
   uint64_t durable_offset_ = 0;

@@ -44,11 +44,11 @@ class Endpoint {
   template <typename Visit>
   void read_errors(Visit visit);
 
-  // Sends datagrams of `segment` bytes each; the last may be shorter. Keeps what the kernel does not accept
-  // now.
+  // Sends datagrams of `segment` bytes each; the last may be shorter. If the kernel does not accept them now,
+  // queues them for flush().
   void send(const Route& route, std::span<const std::byte> bytes, size_t segment);
   bool is_blocked() const { return !waiting_.empty(); }
-  bool flush();  // sends what was kept; false: some is left
+  bool flush();  // sends queued datagrams; false: some are left
 
   uint64_t datagrams_in = 0, datagrams_out = 0, bytes_in = 0, bytes_out = 0, dropped_out = 0;
   uint32_t watched = 0;  // epoll events that the owner watches
@@ -67,7 +67,7 @@ class Endpoint {
   };
   static constexpr size_t kBatch = 8;
   static constexpr size_t kSlotBytes = 65536;
-  static constexpr size_t kMaxWaiting = 64;  // batches; more are dropped, as in any full queue
+  static constexpr size_t kMaxWaiting = 64;  // queued batches; further ones are dropped
 
   size_t receive_batch(std::span<Received> out);
   bool next_error(SocketAddress& out);
@@ -102,8 +102,8 @@ void Endpoint::read_errors(Visit visit) {
   while (next_error(absent)) visit(absent);
 }
 
-// The longest datagram for this peer: the MTU of the route's first link without headers. Longer than an
-// Ethernet frame only on the loopback, where no later link can be smaller.
+// The largest UDP payload for this peer. It exceeds what fits into an Ethernet frame only if the route's
+// first link is the loopback: on every other route a later link may have a smaller MTU.
 size_t max_datagram_bytes(const SocketAddress& remote);
 
 }  // namespace verbena::quic

@@ -1,4 +1,5 @@
-// Sending: messages and staged operations into the ring, and the requests that acknowledgements finish.
+// The send side of the shm queue pair: puts messages and staged operations into the peer's ring, and finishes
+// requests when the peer acknowledges their slots.
 #include <algorithm>
 #include <cstring>
 
@@ -9,8 +10,8 @@
 namespace verbena::shm {
 namespace {
 
-// How often a polling thread checks for a message before it reads the bare acknowledgement: about a
-// microsecond.
+// A polling thread checks this many times for a message, which would carry the acknowledgement, before it
+// reads the acknowledgement from the ring's header. This takes about a microsecond.
 constexpr uint32_t kIdleChecks = 40;
 
 }  // namespace
@@ -23,7 +24,7 @@ void ShmQueuePair::transmit() {
     if (start(index) == Step::blocked) break;
     const SendEntry& entry = send_queue_.at(index);
     if (entry.length >= kFragmentBytes)
-      end_access();  // a peer that waits for the access to end waits for one request at most
+      end_access();  // so that a peer which closes a region waits for one long request at most
     if (entry.finished && entry.status != Status::success) halt(index);
     send_queue_.advance_next();
   }
@@ -31,16 +32,16 @@ void ShmQueuePair::transmit() {
   const bool blocked = !is_halted() && may_transmit() && send_queue_.next() != send_queue_.tail();
   if (blocked != is_blocked()) {
     blocked_.store(blocked, std::memory_order_relaxed);
-    if (blocked) shm_.wake();  // no thread may be polling: the progress thread retries soon
+    if (blocked) shm_.wake();  // perhaps no thread polls: the progress thread retries soon
   }
-  // An entry may fail while it is still being sent: pass it on, so that it is reported.
+  // An entry can fail before all of it is sent: advance past it, so that reap() reports it.
   while (is_halted() && send_queue_.next() <= halted_at_) send_queue_.advance_next();
   reap();
   check_doorbell();
 }
 
-// A short message goes directly into its slot; its entry is written afterwards. Everything unusual is left to
-// the general path, which reports errors.
+// The fast path for a short SEND: copies it directly into a slot and writes its queue entry afterwards.
+// False: the caller takes the general path, which also reports errors.
 bool ShmQueuePair::send_at_once(const SendRequest& request, bool signal_all, uint32_t reserved) {
   if (request.opcode != Opcode::send || request.local.size() != 1) return false;
   const Sge& piece = request.local[0];
@@ -78,15 +79,15 @@ void ShmQueuePair::advance() {
   const bool arrived = in_ && receive();
   if (!soft::can_respond(state())) return check_doorbell();
   // A received message is returned to the polling thread before our own requests are checked: the thread may
-  // reply to it at once, and polls again anyway. Never twice in a row.
+  // reply to it at once, and polls again anyway. The next call always checks the requests.
   if (arrived && is_polled() && !send_side_waits_) {
     send_side_waits_ = true;
     return check_doorbell();
   }
   send_side_waits_ = false;
   if (out_ && settled_ < out_->produced()) {
-    // While a thread busy-polls, the acknowledgement mostly comes with the peer's next message. Reading the
-    // peer's cache line each time would take it away from the peer for nothing.
+    // While a thread busy-polls, the acknowledgement usually comes with the peer's next message. Reading the
+    // ring's header in each call would needlessly take the cache line away from the peer.
     if (!arrived && (!is_polled() || ++idle_checks_ > kIdleChecks)) {
       if (!read_acknowledgements()) return fail(Status::bad_resp_err);
       fail_if_peer_gone();
@@ -114,8 +115,8 @@ ShmQueuePair::Step ShmQueuePair::start(uint64_t index) {
   return responder == static_cast<uint32_t>(Responder::ready) ? one_sided(index) : Step::blocked;
 }
 
-// True when the peer's QP will never answer. What it took before still counts; the first slot that it did not
-// take fails its request.
+// True if the peer's QP is gone. Slots that it consumed before still complete; the request of the first slot
+// that it did not consume fails.
 bool ShmQueuePair::fail_if_peer_gone() {
   const uint32_t responder = out_->header().responder.load(std::memory_order_acquire);
   if (responder != static_cast<uint32_t>(Responder::gone)) return false;
@@ -152,7 +153,7 @@ SlotHeader& ShmQueuePair::begin_slot(Slot* slot, const SendEntry& entry, SlotKin
   return header;
 }
 
-// Publishes a filled slot of entry `index`; the caller completes the SentSlot.
+// Publishes a filled slot of entry `index`; the caller sets the other fields of the SentSlot.
 ShmQueuePair::SentSlot& ShmQueuePair::publish(Slot* slot, uint64_t index) {
   const SlotHeader& header = slot->header;
   SentSlot& sent = sent_[out_->produced() % kSlotCount];
@@ -210,8 +211,8 @@ ShmQueuePair::Step ShmQueuePair::send_immediate(uint64_t index) {
   return Step::done;
 }
 
-// For memory that this process cannot access: the peer's progress executes the operation, the ring's payload
-// space carries the bytes, and the slot's acknowledgement completes it.
+// For remote memory that this process cannot access itself: the peer executes the operation, the ring's
+// payload space carries the bytes, and the acknowledgement of the slot completes the request.
 ShmQueuePair::Step ShmQueuePair::send_staged(uint64_t index) {
   SendEntry& entry = send_queue_.at(index);
   const bool writes = entry.opcode == Opcode::write || entry.opcode == Opcode::write_with_imm;
@@ -239,7 +240,7 @@ ShmQueuePair::Step ShmQueuePair::send_staged(uint64_t index) {
   return entry.opcode == Opcode::write_with_imm ? send_immediate(index) : Step::done;
 }
 
-// Reads the owner's side of the ring. False: the values are impossible.
+// Reads how many slots the peer has consumed, and whether one has failed. False: the values are impossible.
 bool ShmQueuePair::read_acknowledgements() {
   RingHeader& header = out_->header();
   const uint32_t failed = header.failed_status.load(std::memory_order_acquire);

@@ -1,4 +1,5 @@
-// Copies between a contiguous buffer and a list of local pieces, from any offset in their concatenation.
+// Copies between a contiguous buffer and a scatter/gather list, from any offset in the concatenation of its
+// pieces.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +29,8 @@ inline uint64_t total_length(std::span<const Sge> pieces) {
   return total;
 }
 
-// Calls move(address, offset_in_flat, length) for each contiguous part of [offset, offset+length) in the
-// pieces.
+// Calls move(address, position, length) for each contiguous part of the range [offset, offset + length) of
+// the pieces. `position`: where the part begins, counted from `offset`.
 template <typename Move>
 void for_each_run(std::span<const Sge> pieces, uint64_t offset, uint64_t length, Move move) {
   uint64_t done = 0;

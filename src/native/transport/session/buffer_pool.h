@@ -46,7 +46,7 @@ class BufferPool {
   const bool huge_pages_, pin_;
   uint32_t count_ = 0;
   std::vector<Slab> slabs_;
-  std::vector<MessageBuffer*> free_;  // last in, first out: the last used is in the cache
+  std::vector<MessageBuffer*> free_;  // a stack: the buffer used last is still in the cache
 };
 
 }  // namespace verbena::transport

@@ -1,4 +1,4 @@
-"""One diagnosis of the doctor's report, and the system folders that checks read."""
+"""One diagnosis in the report of `verbena doctor`, and the system folders that the checks read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Verdict(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was checked and found; unless it is OK, why it matters and how to fix it."""
+    """What was checked and what was found. Unless the verdict is OK, also the reason and how to fix it."""
 
     check: str
     verdict: Verdict

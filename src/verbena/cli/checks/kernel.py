@@ -1,4 +1,4 @@
-"""Kernel modules, and the software devices that they make possible."""
+"""Checks of the kernel's RDMA modules, and of the software devices (rxe, siw) that need some of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 
 from verbena.cli.checks.diagnosis import Diagnosis, Roots, error, names_in, ok, text_of, warn
 
-# By ID in os-release. Debian's cloud kernels have no RDMA modules; its regular kernels do.
+# The command that installs RDMA modules, by the ID in os-release. Debian's cloud kernels have no RDMA
+# modules; its regular kernels do.
 KERNELS = {
     "debian": 'sudo apt install "linux-image-$(dpkg --print-architecture)" && sudo reboot',
     "ubuntu": 'sudo apt install "linux-modules-extra-$(uname -r)"',

@@ -1,5 +1,5 @@
-"""A real transfer on each device, in a separate process with a time limit: a driver that hangs or crashes
-becomes a line of the report."""
+"""Runs a real transfer on each device, in a separate process with a time limit, so that a driver that hangs
+or crashes only adds a line to the report."""
 
 from __future__ import annotations
 

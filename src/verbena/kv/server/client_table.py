@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 class Clients:
     """A client gets a row when Python first needs it; until then only the engine knows it. `run(id, argv)`
-    runs a command that had to wait. `current`: the client whose command runs; `pushes`: messages to it, which
-    are written after its reply."""
+    runs a command that CLIENT PAUSE has held back. `current`: the client whose command runs now. `pushes`:
+    push messages to this client, which are written after its reply."""
 
     def __init__(self, engine: _native.kv.Engine, acl: Acl, run: Callable[[int, list[bytes]], None]) -> None:
         self.current: Client | None = None
@@ -57,8 +57,8 @@ class Clients:
         return [self.ensure(id) for id in sorted(self._engine.client_ids)]
 
     def update_dispatch(self) -> None:
-        """After a change that concerns all clients (users, monitors, a pause, limits): sets in the engine
-        which commands Python runs, and what a new connection begins with."""
+        """Tells the engine which commands Python runs, and the settings of new connections. Call it after a
+        change that affects all clients: of users, monitors, a pause or limits."""
         self._engine.python_dispatch = bool(self.monitors or self.pause.until_ms)
         default = self._acl.default
         self._engine.set_new_client_defaults(

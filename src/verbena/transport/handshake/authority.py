@@ -53,8 +53,8 @@ class Authority:
     def create(
         cls, folder: str | os.PathLike[str], *, name: str = "Verbena development", days: int = AUTHORITY_DAYS
     ) -> Authority:
-        """Creates an authority with an empty revocation list. invalid_argument if the folder has one:
-        replacing it would invalidate the certificates that it has issued."""
+        """Creates an authority with an empty revocation list. Raises invalid_argument if the folder already
+        holds an authority: replacing it would invalidate the certificates that it has issued."""
         authority = cls(folder)
         if authority.key.exists() or authority.certificate.exists():
             raise _invalid_argument(
@@ -74,9 +74,9 @@ class Authority:
         return authority
 
     def issue(self, name: str, names: Sequence[str] = (), *, days: int = NODE_DAYS) -> NodeCertificate:
-        """Creates `name`.pem and `name`.key for a node, or replaces them. `names` are its host names and
-        addresses (default: `name`). It expires no later than the authority. invalid_argument if the name is
-        not usable, or the authority is missing or expires within a day."""
+        """Creates `name`.pem and `name`.key for a node, or replaces them. `names` are the node's host names
+        and addresses (default: `name`). The certificate expires no later than that of the authority. Raises
+        invalid_argument if the name is not usable, or the authority is missing or expires within a day."""
         self._check_exists()
         _check_days(days)
         if not name or "/" in name or name in ("ca", "revoked") or name.startswith("."):
@@ -95,13 +95,14 @@ class Authority:
                 f"the authority in {self.folder} has expired, or will within a day; make a new one"
             )
         certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        # No common name: etcd's JSON gateway rejects clients that have one. The extension has the names.
+        # The subject has no common name, because etcd's JSON gateway rejects client certificates that have
+        # one. The names are in subjectAltName.
         self._certify(certificate, key, f"/O={name}", extensions, min(days, left))
         return NodeCertificate(certificate, key, self._expires(certificate))
 
     def revoke(self, certificate: str | os.PathLike[str]) -> Path:
         """Adds a certificate to the revocation list and returns the path of the list, for distribution.
-        invalid_argument if there is no such file or no authority."""
+        Raises invalid_argument if the file or the authority does not exist."""
         self._check_exists()
         path = Path(certificate)
         if not path.exists():

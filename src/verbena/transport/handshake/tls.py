@@ -31,7 +31,7 @@ def client_context(
     revoked: StrPath | None = None,
 ) -> ssl.SSLContext:
     """Returns a context for clients: the server needs a certificate of `ca` for `server_hostname` that is not
-    on the list `revoked`. `certificate` and `key` authenticate this end. tls_file, tls_key_mismatch or
+    on the list `revoked`. `certificate` and `key` authenticate this end. Raises tls_file, tls_key_mismatch or
     tls_expired if a file is not usable; invalid_argument for a key without a certificate."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT)
     _load_ca(context, ca)
@@ -51,9 +51,9 @@ def server_context(
     require_client_certificate: bool = True,
     revoked: StrPath | None = None,
 ) -> ssl.SSLContext:
-    """Returns a context for servers. `key` may be in the file of the certificate. With
-    `require_client_certificate` clients need a certificate of `ca`; invalid_argument if `ca` is missing.
-    Errors as for client_context()."""
+    """Returns a context for servers. Without `key`, the file `certificate` must also contain the private key.
+    With `require_client_certificate` clients need a certificate of `ca`; raises invalid_argument if `ca` is
+    missing. Other errors as for client_context()."""
     context = _context(ssl.PROTOCOL_TLS_SERVER)
     _load_certificate(context, certificate, key)
     if require_client_certificate and ca is None:
@@ -186,7 +186,8 @@ def _holds_certificate(path: StrPath) -> bool:
 
 def _check_itself(certificate: StrPath, key: StrPath | None, *, protocol: int) -> None:
     """Runs a handshake in memory against a verifier that trusts only this certificate, so that every failure
-    is a fault of the certificate. Python offers no other way to check its expiry. tls_expired or tls_file."""
+    is a fault of the certificate. Python offers no other way to check its expiry. Raises tls_expired or
+    tls_file."""
     listening, dialling = _context(ssl.PROTOCOL_TLS_SERVER), _context(ssl.PROTOCOL_TLS_CLIENT)
     dialling.check_hostname = False
     dialling.verify_mode = ssl.CERT_NONE
@@ -203,7 +204,7 @@ def _check_itself(certificate: StrPath, key: StrPath | None, *, protocol: int) -
         listening.wrap_bio(upwards, downwards, server_side=True),
     )
     try:
-        for end in ends * 2:  # ClientHello; ServerHello to Finished; client's Finished; done
+        for end in ends * 2:  # sends ClientHello; ServerHello to Finished; client's Finished; nothing
             with contextlib.suppress(ssl.SSLWantReadError):
                 end.do_handshake()
     except ssl.SSLCertVerificationError as error:

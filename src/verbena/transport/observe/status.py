@@ -78,6 +78,7 @@ def _times(times: Histogram) -> dict[str, Any]:
         "count": times.count,
         "sum_ns": times.sum_ns,
         **{name: times.quantile_ns(q) for name, q in _QUANTILES},
-        # Not only quantiles: from two responses a client computes the latencies of the time in between.
+        # From the buckets of two responses a client can compute the latencies in between; from quantiles it
+        # cannot.
         "buckets": [[BOUNDS_NS[bucket], count] for bucket, count in enumerate(times.buckets) if count],
     }

@@ -20,9 +20,9 @@ uint8_t rdmap_byte(RdmapOpcode opcode) {
   return static_cast<uint8_t>(rdmap_control::version | static_cast<uint8_t>(opcode));
 }
 
-// Blocks of whole pages for one FPDU each: copies between addresses that differ by a few bytes within a page
-// are slow. A few blocks are kept for reuse: memory that malloc returned to the system comes back page by
-// page.
+// Blocks for one FPDU each, aligned to pages: a copy is slow if the offsets of source and destination in
+// their pages differ by a few bytes only. A few blocks are kept for reuse: memory that free() has returned to
+// the kernel costs a page fault per page when it is used again.
 class Blocks {
  public:
   static constexpr size_t kPage = 4096, kBytes = 17 * kPage;
@@ -150,7 +150,8 @@ void OutSegment::seal(bool crc) {
   trailer_size = static_cast<uint32_t>(pad + kMpaCrcBytes);
 }
 
-// CRCs are linear: the head's contribution is removed without reading the bytes again.
+// A CRC is linear, so the contribution of the head can be removed from `sum` without reading the payload
+// again.
 uint32_t OutSegment::continue_sum(uint32_t seed) const {
   return combine_crc32c(seed ^ head_sum, sum, payload_size);
 }

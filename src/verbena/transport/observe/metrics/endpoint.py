@@ -67,7 +67,7 @@ class MetricsServer:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        too_many = len(self._tasks) > MAX_CONNECTIONS  # before any await, in order of arrival
+        too_many = len(self._tasks) > MAX_CONNECTIONS  # no await before: counts in order of arrival
         try:
             with contextlib.suppress(OSError, asyncio.TimeoutError, TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(self._exchange(reader, writer, too_many), 2 * TIMEOUT_S)
@@ -94,7 +94,7 @@ class MetricsServer:
         await writer.drain()
         writer.write_eof()
         # Discard what the client still sends: closing with unread bytes would reset the connection and lose
-        # the response. Silent and excess clients are not waited for.
+        # the response. A client that timed out (408) or exceeds the limit (503) is disconnected without this.
         if status not in (408, 503):
             while await asyncio.wait_for(reader.read(MAX_REQUEST_BYTES), TIMEOUT_S):
                 pass
@@ -122,6 +122,7 @@ class MetricsServer:
             return 200, *await asyncio.to_thread(page.file, path)
         if path == "/status.json":
             return 200, JSON, await asyncio.to_thread(page.document, self._node)
-        # In another thread: a snapshot of many sessions is slow, and this thread accepts and fails over.
+        # In another thread: a snapshot of many sessions is slow, and the control thread must accept sessions
+        # and fail over meanwhile.
         text = await asyncio.to_thread(lambda: prometheus.render(snapshot(self._node)))
         return 200, prometheus.CONTENT_TYPE, text
