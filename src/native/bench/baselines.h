@@ -22,7 +22,7 @@ class RingPair {
   uint64_t ping(std::span<double> samples_ns, uint32_t rounds, uint64_t timeout_ns);
   uint64_t pong(uint64_t rounds, uint64_t timeout_ns);
 
-  // One way, at full speed. Returns the number of messages.
+  // Sends or receives messages in one direction, at full speed. Returns their number.
   uint64_t produce(uint64_t messages, uint64_t timeout_ns);
   uint64_t consume(uint64_t messages, uint64_t timeout_ns);
 

@@ -1,4 +1,4 @@
-// SipHash-1-3: keyed, so that input cannot be chosen to collide without knowing the key.
+// SipHash-1-3, a keyed hash: a client that does not know the key cannot choose keys that collide.
 // Depends on the standard library only.
 #pragma once
 

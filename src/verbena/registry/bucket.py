@@ -1,6 +1,6 @@
 """A bucket of an S3-compatible store, through obstore, which moves the bytes in native code without the GIL.
-Each upload writes a new object under a unique name and never changes it; a database row states which object
-is a blob. So an upload and a deletion never concern the same object."""
+Each upload creates a new object under a unique name, and objects never change; a database row names the
+object that holds a blob. So a deletion cannot hit the object of a concurrent upload of the same blob."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ class Bucket:
         return f"s3://{self.settings.bucket}/{self.settings.prefix}".rstrip("/")
 
     def claim(self, owner: str) -> None:
-        """Writes the `owner` object, or compares it: two registries under one prefix would collect each
-        other's blobs. Raises UnavailableError if the prefix belongs to another registry or the bucket cannot
-        be used."""
+        """Claims the prefix for this registry, with an object named `owner`: two registries under one prefix
+        would delete each other's blobs as garbage. Raises UnavailableError if the prefix belongs to another
+        registry or the bucket cannot be used."""
         import obstore
 
         try:
@@ -155,8 +155,8 @@ class Bucket:
         return f"{self}/{kept}"
 
     def objects(self) -> Iterator[tuple[str, float]]:
-        """Yields the name and time of modification of every blob object, with or without a row. Raises
-        BucketFailed."""
+        """Yields the name and modification time of every object under blobs/, with or without a database row.
+        Raises BucketFailed."""
         import obstore
 
         with self._failing("listing"):

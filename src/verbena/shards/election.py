@@ -1,4 +1,5 @@
-"""Which replica replaces a primary without a lease: the most advanced one that holds a lease. Pure."""
+"""Chooses the replica that replaces a primary without a lease: the most advanced one that holds a lease. No
+I/O."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from verbena.shards.cluster_map import ClusterMap
 
 @dataclass(frozen=True)
 class Standing:
-    """What a replica announces with its lease after its primary's lease has ended and it has stopped
-    following: its offset in which history. A primary begins a new history, with offsets of its own, whenever
-    it starts to lead; the history of the later term wins. An empty history: the replica's copy is
-    incomplete."""
+    """What a replica announces with its lease when its primary's lease has ended and it has stopped
+    following: the history that it followed, and its offset there. A primary begins a new history, with
+    offsets of its own, whenever it starts to lead; the history of the later term wins. An empty `history`:
+    the replica's copy is incomplete."""
 
     primary: str
     term: tuple[int, int] = (0, 0)
@@ -25,7 +26,7 @@ class Standing:
 
     @classmethod
     def decode(cls, text: str) -> Standing | None:
-        """None: the text is not an encoded standing."""
+        """Returns None if the text is not an encoded standing."""
         try:
             primary, term, history, offset = text.split(" ")
             first, second = term.split(".")
@@ -35,8 +36,9 @@ class Standing:
 
 
 def successor(map: ClusterMap, primary: str, announced: Mapping[str, str]) -> str | None:
-    """`announced`: the text of each leaseholder. None: the primary holds a lease, no replica is complete, or
-    a replica that holds a lease has not announced its standing."""
+    """Returns the id of the replica. `announced`: the text that each leaseholder has announced. None: the
+    primary holds a lease, no replica is complete, or a replica that holds a lease has not announced its
+    standing yet."""
     if primary in announced:
         return None
     present = {

@@ -1,5 +1,5 @@
-"""The rebalancer: which slot ranges to move so that every primary has its share. Deterministic: equal maps
-and weights give equal moves, and after these moves there is nothing to move."""
+"""The rebalancer: computes which slot ranges to move so that every primary has its share. Deterministic:
+equal maps and weights give equal moves. After these moves, another run plans none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ Planned = tuple[SlotRange, str, str]  # slots, source, target
 
 
 def shares(total: int, weights: Mapping[str, float]) -> dict[str, int]:
-    """Slots for each member in proportion to its weight; the largest remainders get one more, ties by id."""
+    """Returns the number of slots of each member, in proportion to its weight. Slots left after rounding down
+    go to the members with the largest remainders, one each; ties are broken by id."""
     if total and (not weights or min(weights.values()) < 0 or not sum(weights.values())):
         raise ValueError("weights must not be negative, and at least one must be above 0")
     whole = sum(weights.values()) or 1
@@ -25,8 +26,9 @@ def shares(total: int, weights: Mapping[str, float]) -> dict[str, int]:
 
 
 def plan(map: ClusterMap, weights: Mapping[str, float] | None = None) -> list[Planned]:
-    """The moves, lowest slots first, of as few slots as possible. `weights`: by member, 1 if not given; 0
-    empties a node. Slots that are being moved count for their target, and are left alone."""
+    """Returns the moves, lowest slots first; they move as few slots as possible. `weights`: by member,
+    default 1; 0 empties a node. Slots that are already being moved count for their target and are not planned
+    again."""
     primaries = [member for member in sorted(map.members) if member not in map.replicas]
     moving = {slot: move.target for move in map.moves.values() for slot in move.slots}
     holding: dict[str, list[int]] = {member: [] for member in primaries}

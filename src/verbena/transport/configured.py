@@ -15,7 +15,7 @@ _FALLBACKS = {"tcp": ("iwarp",), "quic": ("quic",), "none": ()}
 
 
 def settings_from(config: Config) -> Settings:
-    """Returns the settings of a node. ConfigurationError if the file of the secret cannot be used."""
+    """Returns the settings of a node. Raises ConfigurationError if the file of the secret cannot be used."""
     network, rdma, session = config.network, config.network.rdma, config.session
     hardware = ("ibv",) if network.rdma_enabled else ()
     return Settings(

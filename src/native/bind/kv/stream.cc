@@ -38,7 +38,8 @@ class StreamHandle {
   }
   uint32_t number() const { return stream_.number(); }
 
-  // Sends `count` commands and passes their replies to `take`, in order. Other threads wait.
+  // Sends `count` commands and passes their replies to `take`, in order. Other threads that call this wait
+  // meanwhile.
   template <typename Take>
   void execute(std::string_view commands, size_t count, double timeout_s, Take take) {
     std::unique_lock held(mutex_, std::try_to_lock);

@@ -68,7 +68,8 @@ Step Lookup::take_bucket(std::span<const std::byte> bytes, const StoreMap& map) 
     return Step::refresh;
   }
   candidates_ = candidate_ = 0;
-  // Without branches, which would be mispredicted: removing the tag from a matching slot leaves its location.
+  // Branch-free, since branches would be mispredicted: XOR with the tag leaves only the location if the tag
+  // of the slot matches, and otherwise a value above every location.
   for (const uint64_t slot : bucket.slots) {
     const Location location = slot ^ make_index_slot(hash_, 0);
     items_[candidates_] = location;
@@ -118,7 +119,7 @@ Step Lookup::take_item(std::span<const std::byte> bytes, const StoreMap& map, st
     if (++candidate_ < candidates_) return read_item(map, guess_);
     return retry();
   }
-  // Expired, or the clocks may differ: the server decides.
+  // The key has expired, or the clocks of the two hosts may differ: the server decides.
   if (item.expires_ms != 0 && (now_ms_ == 0 || item.expires_ms <= now_ms_)) return Step::ask_server;
   value_ = {rest.empty() ? key + item.key_bytes : reinterpret_cast<const char*>(rest.data()),
             item.value_bytes};

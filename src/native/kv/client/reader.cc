@@ -67,7 +67,8 @@ bool OneSidedReader::read(std::span<const GatherPiece> pieces) {
   return false;
 }
 
-// A plain READ waits for a link and requests the region.
+// Called when gather() could not start, for example without a link or with an unknown region. A plain READ
+// waits for the link and makes the session request the region from the peer.
 bool OneSidedReader::learn_regions(std::span<const GatherPiece> pieces) {
   uint64_t known = 0;
   for (const GatherPiece& piece : pieces) {
@@ -117,7 +118,8 @@ bool OneSidedReader::refresh() {
 }
 
 void OneSidedReader::note_size(uint64_t item_bytes) {
-  // The next item is probably as long as the longest of the last ones: one READ instead of two.
+  // The next item is probably no longer than the recent ones: with a good guess, one READ suffices instead of
+  // two.
   const uint64_t length = (item_bytes + kUnit - 1) / kUnit * kUnit;
   guess_ =
       static_cast<uint32_t>(std::min(kScratchBytes / 2, std::max<uint64_t>(length, guess_ - guess_ / 4)));
@@ -172,8 +174,8 @@ void OneSidedReader::wave(std::span<Lookup> lookups, std::span<Answer> answers) 
   for (size_t i = 0; i < lookups.size(); ++i) steps[i] = Step::refresh;
   begin();
   uint64_t longest = 0;
-  // Found values stay where they were read to. Items are packed closely: at wide, even distances they would
-  // compete for the few cache lines that such addresses share.
+  // Found values stay where they were read to. Items are packed closely: at large power-of-two distances they
+  // would all map to the same few cache sets.
   size_t used = 0;
   std::array<size_t, kWave> lookup_of;
   while (true) {

@@ -78,7 +78,7 @@ struct NativeCommand {
   // Counters for INFO.
   uint64_t calls = 0, ns = 0, failed = 0, rejected = 0;
   static constexpr size_t kBuckets = 40;
-  std::array<uint64_t, kBuckets> buckets = {};  // [n]: calls that took less than 2^n ns, and at least half
+  std::array<uint64_t, kBuckets> buckets = {};  // [n]: calls that took at least 2^(n-1) and less than 2^n ns
 };
 
 // Values of `keys` and `key_flags` that many commands share.
@@ -120,7 +120,7 @@ class CommandTable {
   std::vector<NativeCommand> all_;
 };
 
-// Shared by the commands.
+// Error replies and limits that several commands use.
 constexpr std::string_view kWrongType = "WRONGTYPE Operation against a key holding the wrong kind of value";
 constexpr std::string_view kNotAnInteger = "ERR value is not an integer or out of range";
 constexpr std::string_view kSyntax = "ERR syntax error";

@@ -30,7 +30,7 @@ class Tracking {
   // Starts tracking for a client, or changes its options. Prefixes are added to those that it has.
   void start(uint64_t client, Options options, Arguments prefixes);
   void stop(uint64_t client);
-  // The client has read the key.
+  // Records that the client has read the key, if it tracks.
   void remember(uint64_t client, std::string_view key);
   // Invalidates all keys for all clients.
   void all_changed();

@@ -257,7 +257,7 @@ void EventLoop::run() {
       woken.swap(woken_);
       for (SocketClient* client : woken) client->take_output();
     }
-    // Other threads can take the lock while the kernel copies.
+    // Without the engine's lock, so that other threads can take it while the kernel copies the output.
     std::vector<SocketClient*> over;
     for (SocketClient* client : woken) {
       if (write(*client)) over.push_back(client);
@@ -329,7 +329,8 @@ void EventLoop::read(SocketClient& client) {
     client.in_tls_handshake = false;
   }
   do {
-    // A long value is read directly into the client's input; all else through a buffer that clients share.
+    // A long value is read directly into the client's input, everything else into a buffer that all clients
+    // share.
     const size_t expected = client.reader.expected_bytes();
     if (expected > client.in.size() + kReadBytes && !client.blocked) {
       const size_t had = client.in.size(), room = std::min(expected - had, size_t{1} << 20);

@@ -67,7 +67,8 @@ void SessionFrontend::handle_request(Method method, const transport::Request& re
       }
     }
   }
-  // The replies of requests that ran inline wait in `out`: the loop adds the others and replies to the call.
+  // The replies of commands that ran inline are still in `out`: the loop adds the replies of the other
+  // commands, and then answers the call with all of them.
   queue(method, session, request.call,
         std::string(payload.substr(0, sizeof(StreamHeader))).append(payload.substr(used)));
 }
@@ -128,7 +129,7 @@ void SessionFrontend::serve(Method method, uint64_t session, uint64_t call, std:
       if (!reply_all(from, call)) return flush(session, header.stream);
       break;
     case Method::receive:
-      if (from.is_receiving) reply(from, from.receiving, {});  // only one may wait: this ends the former
+      if (from.is_receiving) reply(from, from.receiving, {});  // only one may wait: the earlier one ends
       from.is_receiving = true;
       from.receiving = call;
       return flush(session, header.stream);
@@ -163,8 +164,8 @@ void SessionFrontend::remove(SessionClient& client) {
   clients_.erase({client.session, client.stream});
 }
 
-// Sends output that belongs to no `kv` call: a push, or the reply of a blocked command. It waits in `out`
-// until the client has a kv.receive open.
+// Sends output that belongs to no request that is being answered: a push, or the reply of a blocked command.
+// It waits in `out` until the client has a kv.receive call open.
 void SessionFrontend::flush(uint64_t session, uint32_t stream) {
   const auto found = clients_.find({session, stream});
   if (found == clients_.end()) return;
@@ -220,8 +221,8 @@ bool SessionFrontend::reply(const SessionClient& to, uint64_t call, std::string_
   return false;
 }
 
-// Output that is too long for one message is not split here: the client fetches the parts by kv.receive, one
-// after the other, because two parts in flight could overtake each other.
+// False: the output is too long for one message. The client then fetches it in parts with kv.receive, one
+// part after the other, because two parts in flight could overtake each other.
 bool SessionFrontend::reply_all(SessionClient& to, uint64_t call) {
   if (!reply(to, call, to.out)) return false;
   to.bytes_out += to.out.size();

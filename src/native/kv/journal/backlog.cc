@@ -38,14 +38,16 @@ void Backlog::append(uint32_t database, Arguments effect) {
   const size_t used = chunk.used.load(std::memory_order_relaxed);
   last_ = chunk.bytes.get() + used;
   write_record(last_, lsn_, epoch_, database, 0, effect, length);
-  // The memory behind the record was last used one round of keep_bytes ago, so it is not in the cache.
+  // Prefetches the memory for the next records, which is new or was last used long ago, and so is not in the
+  // cache.
   for (size_t at = 0; at < std::min(bytes, kPrefetchBytes); at += 64)
     prefetch_for_write(last_ + kPrefetchBytes + at);
   chunk.used.store(used + bytes, std::memory_order_relaxed);
   offset_ += bytes;
 }
 
-// Not in append(): a checksum over bytes that are still in the store buffer waits for all stores before them.
+// append() computes no checksums: reading bytes that are still in the CPU's store buffer would stall until
+// the stores before them are done.
 void Backlog::seal() {
   if (!filling_) return;
   const size_t used = filling_->used.load(std::memory_order_relaxed);

@@ -1,4 +1,5 @@
-// The header of every message between cluster nodes, the same bytes on every wire. The payload follows it.
+// The header of every message between cluster nodes. Its format is the same on all wires. The payload follows
+// it.
 #pragma once
 
 #include <cstddef>

@@ -37,7 +37,8 @@ class ValkeyRdmaWindow {
   Range arrived() const { return {consumed_, received_ - consumed_}; }
   void consume(uint32_t bytes) { consumed_ += bytes; }
 
-  // The next control message to send: a reply about features, or our window. Empty: none.
+  // The next control message to send: the reply to a feature request, or the announcement of our window.
+  // Empty: none.
   std::optional<ControlMessage> next_control();
   static ControlMessage keepalive();
 

@@ -10,7 +10,7 @@ namespace verbena::quic {
 namespace {
 
 constexpr size_t kMaxSendLimit = 16 << 20;
-// How long a peer must be silent after an ICMP error before the error is believed.
+// A peer that sends nothing for this long after an ICMP error counts as unreachable.
 constexpr uint64_t kUnreachableNs = 200'000'000;
 
 SocketAddress from_library(const ngtcp2_addr& address) {
@@ -121,7 +121,7 @@ void Connection::write(uint64_t now) {
   }
   if (!conn_) return;
   send_batch();
-  if (!sendable_.empty()) update_limits();  // the path limits us: adapt the send limit to it
+  if (!sendable_.empty()) update_limits();  // the path is the bottleneck: adapt the send limit to it
 }
 
 // False: nothing more can be sent now.
@@ -158,7 +158,7 @@ bool Connection::write_packet(StreamState* stream, uint64_t now) {
       settle(static_cast<int>(size), now);
       return false;
     }
-    // Flow control is extended by a packet from the peer; then all blocked streams try again.
+    // When a packet from the peer extends the flow control limit, all blocked streams try again.
     stream->is_sendable = false;
     if (size == NGTCP2_ERR_STREAM_DATA_BLOCKED) blocked_.push_back(sendable_.front());
     sendable_.pop_front();
@@ -232,8 +232,8 @@ void Connection::handle_expiry(uint64_t now) {
   write(now);
 }
 
-// Anyone can forge an ICMP error. For an established connection it counts only if the peer stays silent for a
-// while; before that there is nothing to lose.
+// ICMP errors can be forged. An established connection fails only if the peer also stays silent for a while.
+// During the handshake nothing can be lost yet, so the connection fails at once.
 void Connection::peer_unreachable(uint64_t now) {
   if (!conn_) return;
   if (!is_established_) return fail({"unreachable", "no process listens at that address"});

@@ -20,8 +20,9 @@ constexpr uint64_t kBytesPerCheck = 2048;  // copying this many bytes takes as l
 constexpr uint64_t kPrefetched = 12;       // requests whose memory is prefetched
 constexpr uint64_t kShortBytes = 512, kLineBytes = 64;
 
-// A region as it was looked up, for consecutive accesses. It stays valid during the access and while the lock
-// is held: removing a key waits for both. Empty when the key does not exist or does not allow the access.
+// A copy of a region table entry, for consecutive accesses. It stays valid until end_access() and while the
+// lock is held, because removing a key waits for both. Its length is 0 if the key does not exist or does not
+// allow the access.
 struct Window {
   Window() = default;
   Window(const soft::RegionEntry* table, uint32_t wanted, uint32_t pd, uint32_t needed) : key(wanted) {
@@ -46,8 +47,8 @@ void ShmQueuePair::begin_access() {
   if (accessing_) return;
   accessing_ = true;
   auto& epoch = out_->header().access_epoch;
-  // Sequentially consistent, pairs with the store that removes a key: either this thread sees that the key is
-  // gone, or the key's owner sees the access.
+  // seq_cst, as is the store that removes a key: either this thread sees that the key is gone, or the owner
+  // of the key sees the access.
   epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
 }
 
@@ -65,12 +66,12 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
   if (entry.started && !with_immediate) return send_staged(index);
   if (entry.started) return entry.cursor < entry.length ? send_staged(index) : send_immediate(index);
 
-  // Requests are executed in order: those in the ring come first.
+  // Requests are executed in order, so the peer must first consume those in the ring.
   if (out_->outstanding() > 0) {
     if (!read_acknowledgements()) return finish(entry, Status::bad_resp_err);
     settle();
-    // A busy-polling peer takes a slot within a microsecond: a fraction of a long copy, and less than coming
-    // back later.
+    // A busy-polling peer consumes a slot within a microsecond. Before a long copy, waiting for that costs
+    // less than a retry by the progress thread.
     for (uint64_t checks = entry.length / kBytesPerCheck; checks > 0 && out_->outstanding() > 0; --checks) {
       cpu_relax();
       if (!read_acknowledgements()) return finish(entry, Status::bad_resp_err);
@@ -92,7 +93,8 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
   }
   if (entry.length > 0) {
     begin_access();
-    // Checked again: an owner that closes its ring stores that first and then checks for accesses.
+    // Checked again after the access has begun: a peer that closes its ring first changes `responder` and
+    // then checks for accesses.
     if (out_->header().responder.load(std::memory_order_seq_cst) != static_cast<uint32_t>(Responder::ready))
       return Step::blocked;
     const soft::RegionEntry* region = nullptr;
@@ -113,8 +115,8 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
   return with_immediate ? send_immediate(index) : finish(entry, Status::success);
 }
 
-// Prefetches memory of READs that were posted together, so that their cache misses overlap. Only a hint: the
-// region may have moved.
+// Prefetches the remote memory of READs that were posted together, so that their cache misses overlap. Only a
+// hint: the cached address may be out of date.
 void ShmQueuePair::prefetch_remote(uint32_t rkey, uint64_t remote_addr, uint64_t length) const {
   if (rkey != cached_rkey_ || length > kShortBytes) return;
   const uint64_t at = remote_addr + cached_offset_;
@@ -123,8 +125,8 @@ void ShmQueuePair::prefetch_remote(uint32_t rkey, uint64_t remote_addr, uint64_t
   }
 }
 
-// For many short READs the queue costs more than the copy. Everything unusual is left to the queue, as is a
-// READ that must be reported.
+// The fast path for a batch of short READs, for which a queue entry costs more than the copy. Stops at the
+// first request that is not a plain, unsignaled READ; the caller puts the rest into the send queue.
 size_t ShmQueuePair::read_at_once(std::span<const SendRequest> batch) {
   const auto is_ordinary = [](const SendRequest& request) {
     return request.opcode == Opcode::read && request.flags == 0 && !request.crc32c &&
@@ -206,8 +208,8 @@ ShmQueuePair::Step ShmQueuePair::access_directly(uint64_t index, std::byte* targ
   return send_immediate(index);
 }
 
-// Memory of the peer outside any arena: the kernel copies (process_vm), or, where that is forbidden, the peer
-// does.
+// For memory of the peer outside of any arena: the kernel copies it (process_vm_readv and process_vm_writev).
+// For atomics, or where these calls are forbidden, the peer executes the operation.
 ShmQueuePair::Step ShmQueuePair::access_plain(uint64_t index) {
   SendEntry& entry = send_queue_.at(index);
   const bool atomic = is_atomic(entry.opcode);

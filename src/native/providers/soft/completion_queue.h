@@ -17,9 +17,9 @@ class SoftContext;
 
 class SoftCompletionQueue;
 
-// The number of completions of one send queue that were not polled yet; empty where it is not needed. They
-// keep their slots in the send queue, as in hardware, so that a program that posts until the queue is full
-// cannot overrun the completion queue.
+// The number of completions of one send queue that were not polled yet; null if the caller needs no such
+// count. An unpolled completion keeps its slot in the send queue, as in hardware, so that a program that
+// posts until the send queue is full cannot overrun the completion queue.
 using UnpolledCount = std::shared_ptr<std::atomic<uint32_t>>;
 
 // The caller's buffer in poll(). A queue pair that poll() drives writes completions there directly, without

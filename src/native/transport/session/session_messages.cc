@@ -1,4 +1,5 @@
-// The session's messages: numbered when sent; checked and delivered once when received.
+// The messages of a session: numbers them when it sends them, and checks and delivers each received one
+// exactly once.
 #include <algorithm>
 #include <cstring>
 
@@ -49,7 +50,7 @@ void Session::cancel(Operation& operation) {
   const bool posted = std::find(posted_.begin(), posted_.end(), &operation) != posted_.end();
   if (dropped || !posted) return node_.operations().end(operation);
   operation.queue = nullptr;
-  operation.then = [](Operation&) {};  // it is posted: it ends with its completion
+  operation.then = [](Operation&) {};  // already posted: its completion ends it
 }
 
 void Session::send_close() {

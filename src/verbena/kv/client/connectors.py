@@ -24,7 +24,7 @@ _stream_numbers = itertools.count(1 << 30)
 
 
 class _Sessions:
-    """Sessions shared by connections; the last connection closes its session."""
+    """Sessions that connections share; closing the last connection of a session closes the session."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -180,7 +180,7 @@ class _StreamWriter:
             self._reader.feed_eof()
 
     async def _end(self) -> None:
-        with contextlib.suppress(VerbenaError):  # otherwise the server sees it when the session ends
+        with contextlib.suppress(VerbenaError):  # the server then removes the stream when the session ends
             await self._session.call(CLOSE_METHOD, self._number, timeout_s=1.0)
         await _async_sessions.give(self._address, self._secret)
 

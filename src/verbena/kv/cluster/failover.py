@@ -29,8 +29,8 @@ _YIELD_S = 5.0
 
 
 class Failover:
-    """`replication` returns the server's part in replication, None if it has none. `announce` publishes a
-    text with this node's lease."""
+    """`replication` returns the server's Replication; None if replication is off. `announce` publishes a text
+    together with this node's lease."""
 
     def __init__(
         self,
@@ -58,14 +58,15 @@ class Failover:
 
     @property
     def position(self) -> int:
-        """The offset that this node's log has reached; a replica's counts in its primary's log."""
+        """The offset that this node's log has reached; on a replica, the offset in its primary's log."""
         replication = self._replication()
         if replication is None:
             return 0
         return int(replication.link.offset if replication.link is not None else replication.written_offset)
 
     def lead_if_primary(self, map: ClusterMap) -> None:
-        """Before a new map takes effect for clients: a node that it makes a primary stops following."""
+        """If the new map makes this node a primary, stops following. Call it before the map takes effect for
+        clients."""
         replication = self._replication()
         if replication is None or self._member in map.replicas:
             return
@@ -77,8 +78,8 @@ class Failover:
             replication.term = (self._map.revision, time.time_ns())
 
     def follow_if_replica(self, map: ClusterMap) -> None:
-        """After a new map has taken effect for clients: a node that it makes a replica follows its
-        primary."""
+        """If the new map makes this node a replica, follows its primary. Call it after the map has taken
+        effect for clients."""
         replication, primary = self._replication(), map.replicas.get(self._member)
         if replication is not None and primary is not None:
             member, link = map.members[primary], replication.link
@@ -107,12 +108,12 @@ class Failover:
 
     async def successor_of(self, primary: str) -> str | None:
         """Returns the replica that is to replace a primary without a lease; None: not known yet, or none is
-        needed. From its first call on this replica acknowledges nothing to that primary: otherwise WAIT could
-        count writes that the election does not know of."""
+        needed. From the first call on, this replica acknowledges nothing to that primary: otherwise WAIT
+        could count writes that the announced offset does not include."""
         replication = self._replication()
         announced = await self._map.store.announcements()
         if replication is None or self._map.map.replicas.get(self._member) != primary:
-            return None  # the map has changed meanwhile, perhaps by a swap of this node whose answer was lost
+            return None  # the map has changed, perhaps by a request of this node whose answer was lost
         if primary in announced:
             if self._standing is not None:  # the primary is back
                 self._standing = None
@@ -130,8 +131,8 @@ class Failover:
 
     async def take_over(self, *, force: bool) -> None:
         """Replaces a primary whose lease has ended. `force`: even if another replica is more advanced, or
-        this replica's copy is incomplete. BusyError: the primary holds its lease, or this is not the one to
-        do it."""
+        this replica's copy is incomplete. Raises BusyError if the primary holds its lease, or this replica is
+        not the successor."""
         primary = self._map.map.replicas[self._member]
         chosen = await self.successor_of(primary)
         if not force and chosen not in (None, self._member):
@@ -145,8 +146,8 @@ class Failover:
     # A planned change: CLUSTER FAILOVER
 
     async def run_planned(self) -> None:
-        """At the replica: the primary stops writing, this replica receives the rest of its log and replaces
-        it. ValueError: this is no replica."""
+        """Runs on the replica: requests that the primary stop writing, receives the rest of its log and
+        replaces it. Raises ValueError if this node is not a replica."""
         primary = self._map.map.replicas.get(self._member)
         if primary is None:
             raise ValueError("You should send CLUSTER FAILOVER to a replica")
@@ -157,9 +158,10 @@ class Failover:
         await self._map.promote(self._member, revision=int(answer["revision"]))
 
     def begin_yield(self) -> dict[str, int]:
-        """At the primary: stops writing until the map has changed or a time-out ends it. The position of its
-        log, and the only revision of the map that the replica may replace: ending the yield changes it, too.
-        ValueError: not now."""
+        """Runs on the primary: stops writing until the map has changed or the time-out has passed. Returns
+        the position of its log, and the revision of the map that the replica must replace; the time-out
+        changes that revision too, so that a late replica fails. Raises ValueError if this node cannot yield
+        now."""
         if self.is_yielding:
             raise ValueError("this node is yielding already")
         map = self._map.map
@@ -191,7 +193,7 @@ class Failover:
         self._guard.open(range(SLOTS))
 
     async def _catch_up(self, position: int) -> None:
-        """At the replica: waits until its log has reached `position`."""
+        """Runs on the replica: waits until its log has reached `position`."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + _YIELD_S / 2
         while self.position < position:

@@ -1,5 +1,5 @@
-"""The check of slots before a command that Python runs: the engine's table of owners decides, as it does for
-native commands."""
+"""Checks the slots of a command before Python runs it, with the engine's table of owners, which the engine
+also uses for native commands."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class SlotGuard:
         self._engine.post(self._redirect_blocked)
 
     def fence(self, slots: Iterable[int]) -> int:
-        """Commands on these slots wait from now on. Returns the log's position."""
+        """Makes commands on these slots wait from now on. Returns the log's position."""
         return self._engine.fence(slots, True)
 
     def open(self, slots: Iterable[int]) -> None:
@@ -107,7 +107,8 @@ class SlotGuard:
         self.release()
 
     def suspend(self, slots: Iterable[int]) -> None:
-        """Commands on these slots get CLUSTERDOWN: their owner is unknown, and the pause budget is spent."""
+        """Makes commands on these slots fail with CLUSTERDOWN: their owner is unknown, and the pause budget
+        is spent."""
         self._suspended = set(slots)
         self.update(self._map)
         self.open(self._suspended)
@@ -124,7 +125,7 @@ class SlotGuard:
         self._engine.post(self._held.run_all)
 
     def open_slot(self, slot: int, how: str, other: str) -> None:
-        """CLUSTER SETSLOT: "migrating" to that member, or "importing" from it."""
+        """Executes CLUSTER SETSLOT: the slot is "migrating" to the member `other`, or "importing" from it."""
         self.open_slots[slot] = how, other
         to = self._indexes[other] if how == "migrating" else 0
         self._engine.set_slot(slot, migrating_to=to, importing=how == "importing")
@@ -139,7 +140,7 @@ class SlotGuard:
     # On the engine's thread, between commands
 
     def _redirect_blocked(self) -> None:
-        """Clients that block on a key of another node get a redirection."""
+        """Redirects clients that block on a key which another node owns now."""
         for number, keys in self._blocking.waiting():
             verdict = self._engine.check_slot(number, keys, True)
             if verdict:

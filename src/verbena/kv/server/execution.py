@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
 
 class Execution:
-    """`logging`: changes are written to the log. `command`: the one that runs; None: a retry of a blocked
-    one. `verbatim`: it is to be logged as it came. `in_transaction`: EXEC runs it."""
+    """`logging`: whether changes are written to the log. `command`: the command that runs; None: a blocked
+    command is retried. `verbatim`: whether the command is logged as the client sent it. `in_transaction`:
+    whether EXEC runs the command."""
 
     __slots__ = ("command", "in_transaction", "logging", "verbatim")
 

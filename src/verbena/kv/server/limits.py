@@ -1,4 +1,5 @@
-"""Limits of clients: output that they do not read, and idle time."""
+"""Limits of clients (client-output-buffer-limit, timeout): on output that they do not read, and on idle
+time."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _cluster(server: Server) -> Panel | None:
 
 
 def _shards(server: Server) -> Panel | None:
-    """Returns the owners of slots, by the map that this node has."""
+    """Returns the owners of slots according to this node's copy of the cluster map."""
     if server.services.cluster is None:
         return None
     map = server.services.cluster.map

@@ -72,7 +72,7 @@ def empty() -> bytes:
 
 
 def registers(text: bytes) -> bytearray:
-    """Returns the registers, one byte each. Corrupt if the runs are not valid."""
+    """Returns the registers, one byte each. Raises Corrupt if the runs are not valid."""
     found = bytearray(REGISTERS)
     if is_dense(text):
         for group in range(REGISTERS // 4):
@@ -130,7 +130,8 @@ def _dense(values: bytes | bytearray) -> bytes:
 
 
 def encode(values: bytes | bytearray, *, dense: bool) -> bytes:
-    """Encodes registers, with a stale count; dense if requested, or if the sparse form would not fit."""
+    """Encodes registers, with the cached count marked as stale. The encoding is dense if requested, or if the
+    sparse one would be too long or cannot represent a value."""
     if not dense and max(values) <= _SPARSE_MAX_VALUE:
         runs = _sparse(values)
         if len(runs) <= _SPARSE_MAX_BYTES:
@@ -139,7 +140,8 @@ def encode(values: bytes | bytearray, *, dense: bool) -> bytes:
 
 
 def add(text: bytes, elements: tuple[bytes, ...]) -> bytes | None:
-    """Returns the string with these elements added; None if no register changes. Corrupt if it is invalid."""
+    """Returns the string with these elements added; None if no register changes. Raises Corrupt if the string
+    is not valid."""
     places = [place(element) for element in elements]
     if is_dense(text):
         return _add_dense(text, places)

@@ -41,7 +41,8 @@ def indexes(mask: int) -> list[int]:
 
 
 def some_of(mask: int, most: int, rng: random.Random) -> list[int]:
-    """Returns up to `most` set bits, starting at a random one: random enough, at bounded cost."""
+    """Returns up to `most` set bits, starting at a random position: this is random enough, and its cost is
+    bounded."""
     turn = rng.randrange(mask.bit_length())
     upper = mask >> turn << turn
     found: list[int] = []
@@ -56,17 +57,17 @@ def some_of(mask: int, most: int, rng: random.Random) -> list[int]:
 
 @dataclass
 class Holder:
-    """What is known of one peer with regard to this blob."""
+    """What this node knows about one peer and this blob."""
 
     held: int = 0
     whole: bool = False
     fed: bool = True
-    """Whether it has the whole blob, or still receives the rest from a node that has it."""
+    """Whether the peer has the whole blob, or still receives the rest from a node that has it."""
     live: bool = True
     elsewhere: int = 0
-    """Pieces that it has already sent to nodes we know."""
+    """Pieces that the peer has already sent to other fetchers that this node knows."""
     refused: int = 0
-    """Pieces that were requested from it and that it did not send."""
+    """Pieces that were requested from the peer and that it did not send."""
 
 
 @dataclass(eq=False)

@@ -55,7 +55,7 @@ class Body:
         return done
 
     def abort(self) -> None:
-        """Ends a read in another thread."""
+        """Makes a readinto() in another thread return."""
         if self.socket is not None:
             with contextlib.suppress(OSError):
                 self.socket.shutdown(socket.SHUT_RDWR)

@@ -53,8 +53,8 @@ class Pages:
         self._nodes = nodes
 
     async def node(self, request: web.BaseRequest) -> web.StreamResponse:
-        """This node, its peers, what is stored, and transfers. Needs the same rights as the API's base
-        endpoint."""
+        """Serves the state of this node: peers, stored blobs, transfers. Needs the same rights as the API's
+        base endpoint."""
         await self._allow(request, Route("base"))
         identity = await self._server.authenticator.identify(request, Route("base"))
         document = state.node(
@@ -63,8 +63,8 @@ class Pages:
         return answer_json({"version": __version__, **document}, HEADERS)
 
     async def where(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The nodes that have the requested blobs of one repository. Raises Refused without the right to
-        pull."""
+        """Serves the names of the nodes that have the requested blobs of a repository. Raises Refused without
+        the right to pull."""
         repository = request.query.get("repository", "")
         wanted = [parse_digest(text) for text in request.query.getall("digest", [])[:MAX_BLOBS]]
         if not wanted:

@@ -40,8 +40,8 @@ class JsonClient:
     async def post(
         self, path: str, body: dict[str, Any], *, timeout_s: float | None = None, once: bool = False
     ) -> dict[str, Any]:
-        """The server's answer. AddressError, TimedOutError, or StateError with the server's message. `once`:
-        the request is not repeated, even if a reused connection turns out to be closed."""
+        """Returns the server's answer. Raises AddressError, TimedOutError, or StateError with the server's
+        message. `once`: the request is not repeated, even if a reused connection turns out to be closed."""
         limit = self.timeout_s if timeout_s is None else timeout_s
         try:
             return await asyncio.wait_for(self._post_logged_in(path, body, once), limit)
@@ -57,7 +57,7 @@ class JsonClient:
             raise self._error(f"{path}: {error or type(error).__name__}") from error
 
     async def stream(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """The objects of a streamed answer, one per line."""
+        """Yields the objects of a streamed answer, which has one per line."""
         try:
             reader, writer = await asyncio.wait_for(self._connect(), self.timeout_s)
         except (OSError, asyncio.TimeoutError) as error:
@@ -89,7 +89,7 @@ class JsonClient:
         if self._login.user and not self._token:
             await self._log_in()
         status, value = await self._post(path, body, once)
-        if status == _UNAUTHENTICATED and self._token:  # expired: etcd has not looked at the request
+        if status == _UNAUTHENTICATED and self._token:  # expired: etcd has not executed the request
             await self._log_in()
             status, value = await self._post(path, body, once)
         if status != 200:
@@ -106,7 +106,7 @@ class JsonClient:
         self._token = str(value["token"])
 
     async def _post(self, path: str, body: dict[str, Any], once: bool) -> tuple[int, dict[str, Any]]:
-        """The status and the object of the answer."""
+        """Returns the status and the JSON object of the answer."""
         while True:
             reused = bool(self._idle)
             reader, writer = self._idle.pop() if self._idle else await self._connect()
