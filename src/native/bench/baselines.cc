@@ -73,8 +73,8 @@ bool RingPair::pop(std::byte* payload, uint64_t timeout_ns) {
   if (!spin(published, timeout_ns)) return false;
   std::memcpy(payload, place + sizeof(SlotHeader), payload_bytes_);
   ++consumed_;
-  // Stored only a few times per lap: the producer needs it late, and each store costs the producer a cache
-  // miss.
+  // Stored only a few times per round of the ring: the producer needs it only when it runs out of slots, and
+  // each store costs the producer a cache miss.
   if (slots_ < 4 || consumed_ % (slots_ / 4) == 0) {
     header(in_).consumed.store(consumed_, std::memory_order_release);
   }

@@ -73,7 +73,7 @@ void unblock(ClientHandle& self) {
   });
 }
 
-// Returns a copy of the name that is never freed. There are only as many as there are commands.
+// Returns a copy of the name that is never freed. There is at most one copy per command.
 const char* kept(const std::string& name) {
   static std::set<std::string> names;
   return names.insert(name).first->c_str();

@@ -28,7 +28,8 @@ class OneSidedReader {
   // Reads several keys in waves; `on_answers` gets the index of each wave's first key and its answers.
   template <typename Callback>
   void get_many(std::span<const std::string_view> keys, Callback on_answers);
-  // Reads a value directly into memory of sufficient length; returns its length, or why not.
+  // Reads a value directly into `into`. Returns the length of the value, or why it was not read. A value that
+  // is longer than `into` is not stored.
   struct Length {
     Step step = Step::ask_server;
     uint64_t bytes = 0;

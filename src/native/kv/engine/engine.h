@@ -24,9 +24,9 @@ namespace verbena::kv {
 
 class Backlog;
 
-// Walks a large value that Python holds: as commands that recreate it, some elements at a time, while it may
-// change. Each command describes its elements at that moment; an element that changes afterwards is returned
-// again.
+// Serializes a large value that Python holds as commands that recreate it, a few elements at a time. The
+// value may change between them: each command describes its elements at that moment, and an element that
+// changes afterwards is returned again.
 class ValueWalk {
  public:
   enum class Step : uint8_t {
@@ -40,8 +40,8 @@ class ValueWalk {
   virtual Step next(std::string_view key, std::vector<std::string_view>& arguments) = 0;
 };
 
-// A sum over the elements of a value that Python holds. It depends on their order only for types to which the
-// order matters. After a change of the value the sum is invalid, and the caller must start another.
+// A checksum over the elements of a value that Python holds. It depends on their order only for types whose
+// order matters. After a change of the value the checksum is invalid, and the caller must start another.
 class ValueSum {
  public:
   virtual ~ValueSum() = default;
@@ -65,13 +65,13 @@ class PythonHandler {
   virtual void closed(Client& client) = 0;
   // Takes over the keyspace's references to values that it no longer holds.
   virtual void release(const std::vector<uint64_t>& objects) = 0;
-  // The number of elements of released values that are not freed yet; and frees some of them until the
-  // deadline.
+  // lazy_free_pending() returns the number of elements of released values that are not freed yet; lazy_free()
+  // frees some of them, until the deadline.
   virtual uint64_t lazy_free_pending() const { return 0; }
   virtual void lazy_free(uint64_t /*deadline_ns*/) {}
-  // Watched keys of these clients have changed.
+  // Called when watched keys of these clients have changed.
   virtual void watched_changed(const std::vector<uint64_t>& clients) = 0;
-  // Clients have cached values of keys that have changed.
+  // Called when keys have changed whose values clients may have cached.
   virtual void invalidated(const std::vector<Tracking::Message>& /*messages*/) {}
   virtual void notify(uint32_t database, char kind, const char* event, std::string_view key) = 0;
   // Called periodically, and when the timer of the loop is due.
@@ -172,7 +172,7 @@ class Engine {
   // Ends a batch of commands: passes pending events and released values to the Python handlers, which then
   // release the GIL.
   void finish_batch();
-  // finish_batch() has something to pass on.
+  // Whether finish_batch() has something to pass on.
   bool has_pending_events() const {
     return keyspace.has_dirty_watchers() || keyspace.has_released() || tracking.has_messages() ||
            tracking.has_broadcasts();

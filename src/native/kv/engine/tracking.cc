@@ -47,7 +47,7 @@ void Tracking::remember(uint64_t client, std::string_view key) {
     readers.insert(place, client);
     ++items_;
   }
-  constexpr size_t kAtOnce = 4;  // more than one call adds, so the table shrinks to its limit
+  constexpr size_t kAtOnce = 4;  // a call adds one key at most, so the table shrinks to its limit
   trim(kAtOnce);
 }
 
@@ -74,7 +74,7 @@ void Tracking::forget(Table::iterator at) {
   message.keys.emplace().push_back(std::move(node.key()));
 }
 
-// Consecutive calls, as FLUSHALL makes one per database, yield one message.
+// Consecutive calls yield one message only: FLUSHALL makes one call per database.
 void Tracking::all_changed() {
   if (clients_.empty()) return;
   if (!table_.empty()) retired_.push_back(std::exchange(table_, {}));
@@ -126,7 +126,7 @@ void Tracking::tidy() {
   }
 }
 
-// Cycles through the keys in order.
+// Forgets up to `most` keys beyond the limit. Takes the keys in order, from where the last call stopped.
 void Tracking::trim(size_t most) {
   for (; most_keys_ != 0 && table_.size() > most_keys_ && most > 0; --most) {
     auto at = table_.upper_bound(trim_cursor_);

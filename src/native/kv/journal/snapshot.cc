@@ -91,8 +91,8 @@ bool Snapshot::work(uint64_t deadline_ns) {
   return state() == State::scanning;
 }
 
-// Writes the strings of one bucket, or a part of one Python value. Recovery skips log records of its key up
-// to the LSN of the last part, which is newer.
+// Writes the strings of one bucket, or a part of one Python value. Recovery skips the log records of that key
+// up to the LSN of the last part, because the parts already contain their changes.
 void Snapshot::scan_step(uint32_t number, Progress& progress) {
   if (!progress.pending_values.empty()) {
     ValueCopy& copy = progress.pending_values.front();

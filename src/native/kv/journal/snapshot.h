@@ -22,8 +22,8 @@ class Snapshot final : public Background {
  public:
   enum class State : uint8_t { scanning, writing, done, failed };
 
-  // Begins a snapshot and a new log segment. Throws if the file cannot be created. All functions but state(),
-  // error() and the counters: with the engine's lock.
+  // Begins a snapshot and a new log segment. Throws if the file cannot be created. The caller holds the
+  // engine's lock for all functions except state(), error() and the counters.
   Snapshot(Engine& engine, Log& log, const std::string& path, uint32_t epoch);
   ~Snapshot() override;
 
@@ -33,7 +33,7 @@ class Snapshot final : public Background {
 
   State state() const { return state_.load(std::memory_order_acquire); }
   std::string error() const;
-  uint64_t first_lsn() const { return first_lsn_; }  // of the log records to apply on top
+  uint64_t first_lsn() const { return first_lsn_; }  // of the log records to apply after loading
   uint64_t last_lsn() const { return last_lsn_.load(); }
   uint64_t records() const { return records_.load(std::memory_order_relaxed); }
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }

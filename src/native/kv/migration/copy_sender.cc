@@ -56,7 +56,8 @@ void CopySender::fill_next() {
   ++next_;
 }
 
-// Requires the checksums of the values.
+// Computes the checksum of the piece and builds its notice. The checksums of the values in holes must be
+// known.
 void CopySender::seal(Piece& piece) {
   EnvelopeHeader& header = piece.header;
   envelope::seal(header, piece.copy.seal());
@@ -178,7 +179,7 @@ class CopySender::Run : transport::Writer {
     return moved;
   }
 
-  // WRITEs and announces filled pieces; false: there are none, or not possible now.
+  // WRITEs and announces filled pieces. False: there are none, or the link does not accept them now.
   bool send() {
     bool moved = false;
     const auto held = node_.lock();
@@ -219,8 +220,8 @@ class CopySender::Run : transport::Writer {
       std::byte* const from = piece.data + at;
       const auto length = static_cast<uint32_t>(
           std::min(end - at, memory_.in_piece(static_cast<size_t>(from - sender_.memory_))));
-      // The checksum is known, so the wire need not compute one: a wire that sums while it copies may also
-      // bypass the caches, from which the target reads.
+      // No checksum is requested: it is known already, and a wire that computes one while it copies may
+      // bypass the caches, from which the target reads the piece next.
       if (!write(region, at, from, length, nullptr)) return false;
       piece.written += length;
     }

@@ -42,7 +42,8 @@ bool ValkeyRdmaWindow::handle_control(std::span<const std::byte> message) {
     case ControlCode::keepalive:
       return true;
     case ControlCode::register_memory:
-      // A window may only be replaced when it is full: bytes in flight would land among the new ones.
+      // The peer may replace its window only when we have filled it: otherwise WRITEs in flight would go to
+      // the old window, and the order of bytes would be lost.
       if (written_ != peer_.length) return false;
       peer_ = {load<uint64_t>(message, control_at::address), load<uint32_t>(message, control_at::length),
                load<uint32_t>(message, control_at::key)};

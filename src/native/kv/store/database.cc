@@ -37,7 +37,7 @@ Entry Database::at(uint64_t* slot) const {
 }
 
 Entry Database::find(std::string_view key, bool use) {
-  // The hint may belong to another key: then it is only a wrong guess.
+  // The prefetched place is only a hint: it may belong to another key.
   uint64_t* slot = index_->find(hash(key), key, keyspace_.prefetched_place_);
   if (slot == nullptr) {
     keyspace_.counters.misses += use;

@@ -17,8 +17,8 @@ void Database::schedule_expiry(ItemHeader& item, uint64_t hashed, uint64_t befor
   ++due_entries_;
 }
 
-// Removes entries of keys that no longer exist or have another expiry, in slices, when most entries may be
-// such.
+// Removes obsolete entries: those of keys that no longer exist or have another expiry. Works in slices, and
+// only while more than half of all entries may be obsolete.
 void Database::compact_due(uint64_t deadline_ns) {
   constexpr size_t kFrom = 4096, kSlice = 1024;
   while (due_entries_ > 2 * volatile_ + kFrom && verbena::now_ns() < deadline_ns) {

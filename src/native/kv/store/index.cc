@@ -14,8 +14,8 @@ Index::Index(Arena& arena, Location root, uint8_t owner, Retire retire)
   set_root(root);
 }
 
-// A reader that sees only one of the two stores finds a segment with another prefix, and reads the root
-// again.
+// Stores the directory and its depth. A remote reader that sees only one of the two stores finds a segment
+// with another prefix, and reads the root again.
 void Index::set_root(Location root) {
   root_ = root;
   auto* place = reinterpret_cast<IndexRoot*>(arena_.at(root_));
@@ -38,7 +38,8 @@ uint64_t* Index::find(uint64_t hash, std::string_view key, uint32_t place) const
     const auto* item = reinterpret_cast<const ItemHeader*>(arena_.at(location_of(slot)));
     return item->key_bytes == key.size() && std::memcmp(item + 1, key.data(), key.size()) == 0;
   };
-  // The processor cannot predict which slot matches; trying the hinted one first avoids the misprediction.
+  // The CPU cannot predict which slot matches, so the loop costs a misprediction. Trying the hinted slot
+  // first avoids it.
   if (is_it(bucket.slots[place])) return &bucket.slots[place];
   for (uint64_t& slot : bucket.slots) {
     if (is_it(slot)) return &slot;

@@ -30,7 +30,7 @@ struct StreamState : std::enable_shared_from_this<StreamState> {
   std::shared_ptr<Connection> connection;  // until the QuicStream is destroyed
   int64_t id = -1;                         // not open yet
   ByteQueue in, out;
-  size_t sent = 0;         // bytes of `out` that ngtcp2 has taken and the peer has not confirmed
+  size_t sent = 0;         // bytes of `out` that ngtcp2 has taken and the peer has not acknowledged
   bool is_open = true;     // ngtcp2 knows the stream, or will
   bool is_ended = false;   // the peer has ended its direction
   bool is_broken = false;  // reset, or the connection is gone

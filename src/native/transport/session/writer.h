@@ -1,5 +1,5 @@
-// Writer: WRITEs from one memory into regions of a peer on the present link. After its release no wire
-// accesses the memory, so the owner may use it again.
+// Writer: the base class of transfers that WRITE from local memory into regions of a peer, on the session's
+// current link. After release() no wire accesses the memory, so its owner may use it again.
 // May depend on transport/, verbs/ and util/ only.
 #pragma once
 
@@ -28,21 +28,21 @@ class Writer {
 
   // Calls keep_going from time to time. False: the transfer was interrupted.
   bool may_go_on();
-  // With the lock. Posts a WRITE; `copied`, unless null, is set to its CRC32C if the wire computed it while
-  // copying. False: not possible now, or it has failed.
+  // Call it with the node's lock. Posts a WRITE; `copied`, unless null, is set to the CRC32C of the data if
+  // the wire computed it while copying. False: not possible now, or it has failed.
   bool write(uint64_t region, uint64_t offset, std::byte* data, uint32_t length,
              std::optional<uint32_t>* copied) {
     return write(region, offset, memory_, data, length, copied);
   }
-  // From other memory.
+  // As above, from memory other than that of the constructor.
   bool write(uint64_t region, uint64_t offset, Registration& memory, std::byte* data, uint32_t length,
              std::optional<uint32_t>* copied);
-  // With the lock. Ends an operation of this writer, in whatever state it is.
+  // Call it with the node's lock. Ends an operation of this writer, whatever its state.
   void drop(Operation*& operation);
-  // Waits for posted operations; `finished`: all WRITEs have been acknowledged. Otherwise closes the memory's
-  // registration.
+  // Waits for posted operations. `finished`: whether all WRITEs have been acknowledged; if not, closes the
+  // registration of the memory.
   void release(bool finished);
-  // Keeps the first failure.
+  // Sets the result, unless there was a failure before.
   void fail(Outcome outcome, Status status, std::string detail);
 
   Node& node_;

@@ -55,7 +55,8 @@ class Replica:
 
     @property
     def is_linked(self) -> bool:
-        """False: its process has died or the network is down. The session may still reconnect."""
+        """Whether the session has a link. False: the replica's process has died or the network is down; the
+        session may still reconnect."""
         return self.session.state is transport.SessionState.CONNECTED
 
     def state(self, counters: dict[str, Any]) -> str:
@@ -65,7 +66,8 @@ class Replica:
 
 
 class Replication:
-    """Made before sessions are accepted (`handlers` is for the listener), opened after the data is loaded."""
+    """Create it before sessions are accepted, since the listener needs `handlers`; open it after the data is
+    loaded."""
 
     def __init__(self, server: Server, config: Config) -> None:
         self.server = server
@@ -103,7 +105,8 @@ class Replication:
     # Primary
 
     async def _serve(self, request: transport.Request) -> bytes:
-        """A replica's request to follow: starts sending, and answers with the stream's first position."""
+        """Handles a replica's request to follow: starts sending, and answers with the position at which the
+        stream begins."""
         sync_request = json.loads(request.payload)
         if sync_request.get("version") != VERSION:
             return _refusal(
@@ -177,7 +180,7 @@ class Replication:
         self.server.engine.set_backlog_limits(keep_bytes=keep, hold_bytes=max(keep, HOLD_BYTES))
 
     def _on_receipt(self) -> None:
-        """On the engine's thread: a replica has advanced, or its link has ended."""
+        """Called on the engine's thread when a replica has advanced, or its link has ended."""
         blocking = self.server.blocking
         places = [place for place in blocking.by_key if place[1] == REPLICAS]
         for database, key in places:
@@ -213,7 +216,7 @@ class Replication:
         self._pruning = False
 
     def check_writes(self) -> None:
-        """Sets whether clients may write: not on a replica, nor while too few replicas follow."""
+        """Sets whether clients may write. They may not on a replica, nor while too few replicas follow."""
         get, engine = self.server.parameters.get, self.server.engine
         refusal = ""
         if self.link is not None:
@@ -248,7 +251,7 @@ class Replication:
         return sum(not row["copying"] and not row["ended"] and row[field] >= offset for row in counters)
 
     def await_receipts(self) -> None:
-        """A client waits for replicas: they report each position at once from now on."""
+        """Called when a client waits for replicas: makes them report each position at once from now on."""
         if not self._eager:
             self._set_eager(True)
 
@@ -260,7 +263,7 @@ class Replication:
     # Replica
 
     def follow(self, host: str, port: int) -> None:
-        """REPLICAOF: follows a primary. From any thread; the link runs on the event loop."""
+        """REPLICAOF: follows a primary. Any thread may call it; the link runs on the event loop."""
         if self._loop is None:
             raise CommandError("ERR replication needs sessions: kv.sessions is off")
         position = ReplicaPosition()
@@ -275,7 +278,8 @@ class Replication:
         self._loop.call_soon_threadsafe(partial(self._spawn, self.link))
 
     def stop_following(self) -> ReplicaPosition:
-        """Applies and acknowledges nothing until follow() or lead(). The position that was reached."""
+        """Stops applying and acknowledging records until follow() or lead(). Returns the position that was
+        reached."""
         assert self.link is not None
         assert self._loop is not None
         self.link.stop()

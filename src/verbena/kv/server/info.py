@@ -150,7 +150,7 @@ def stats_section(server: Server) -> Fields:
         "pubsub_channels": len(pubsub.channels),
         "pubsub_patterns": len(pubsub.patterns),
         "pubsubshard_channels": len(pubsub.shard_channels),
-        # Snapshots are made without a child.
+        # Snapshots are made without fork().
         "latest_fork_usec": 0,
         "total_forks": 0,
         "tracking_total_keys": all_["tracked_keys"],
@@ -236,7 +236,7 @@ def keyspace_section(server: Server) -> Fields:
     }
 
 
-# In the order in which they are shown.
+# The sections, in the order in which INFO shows them.
 SECTIONS: dict[str, Callable[[Server], Fields]] = {
     "server": server_section,
     "clients": clients_section,
