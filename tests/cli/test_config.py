@@ -51,8 +51,8 @@ def test_check_without_a_file_lists_the_searched_paths(run):
 def test_check_of_a_valid_file_counts_the_keys(run):
     write("[network.rdma]\ncq_size = 512\n")
     out = run("check", "--registry-rdma-listen-port", "2", VERBENA_REGISTRY_RDMA_LISTEN_ADDR="::").stdout
-    counts = "1 set by the file, 1 set by the environment, 1 set by flags, all else at its default"
-    assert out == f"verbena.toml is right: {counts}\n"
+    counts = "1 set by the file, 1 set by the environment, 1 set by flags; defaults for the rest"
+    assert out == f"verbena.toml is valid: {counts}\n"
 
 
 def test_check_shows_every_mistake_with_a_caret(run):
@@ -125,7 +125,7 @@ def test_show_prints_json(run):
 
 
 def test_show_changed_without_changes_says_so(run):
-    assert "every value is its default" in run("show", "--changed").stdout
+    assert "all values are defaults" in run("show", "--changed").stdout
 
 
 def test_show_accepts_a_key_or_a_section(run):

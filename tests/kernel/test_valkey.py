@@ -14,7 +14,7 @@ import pytest
 from kv.test_valkey_rdma import (  # noqa: F401
     test_a_library_works_over_rdma,
     test_an_immediate_beyond_the_window_closes_the_connection,
-    test_closed_clients_free_their_resources,
+    test_closed_clients_leave_the_list,
     test_nonsense_closes_the_connection,
 )
 

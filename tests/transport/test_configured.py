@@ -33,6 +33,10 @@ class Recorder:
         self._seen.add(path)
         return self._config[path]
 
+    def __getitem__(self, path: str) -> Any:
+        self._seen.add(path)
+        return self._config[path]
+
     def was_set(self, path: str) -> bool:
         return self._config.was_set(path)
 
