@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from verbena import verbs
-from verbena.errors import BrokenLinkError
+from verbena.errors import BrokenLinkError, DeniedError, RejectedError
 from verbena.kv.frontends.valkey_rdma import RdmaListener, RdmaSocket, rdma_pool
 from verbena.kv.server.server import Server
 
@@ -150,3 +150,30 @@ async def test_an_immediate_beyond_the_window_closes_the_connection(listener: Rd
         with contextlib.suppress(BrokenLinkError):
             await qp.write(memory[:6], verbs.RemoteMemory(address, key, 6), immediate=length + 1)
         assert await is_closed(qp)
+
+
+async def test_the_key_of_the_window_opens_the_window_only(listener: RdmaListener) -> None:
+    """A WRITE that reaches one byte beyond the announced length is refused, and the connection ends."""
+    async with raw_peer(listener) as (qp, memory, (address, length, key)):
+        beyond = verbs.RemoteMemory(address + length - 8, key, 9)
+        with pytest.raises(DeniedError):
+            await qp.write(memory[:9], beyond)
+        assert await is_closed(qp)
+
+
+async def test_the_limit_of_clients_holds_for_rdma_clients(listener: RdmaListener) -> None:
+    """A connection beyond maxclients is rejected and counted, as over TCP."""
+    listener._server.clients.max_clients = 1
+    listener._server.clients.update_dispatch()
+
+    def use() -> None:
+        first = RdmaSocket(url(listener))
+        first.settimeout(10)
+        first.sendall(b"PING\r\n")
+        assert first.recv(100) == b"+PONG\r\n"
+        with pytest.raises(RejectedError):
+            RdmaSocket(url(listener))
+        first.close()
+
+    await asyncio.to_thread(use)
+    assert listener._server.engine.counters()["rejected_connections"] == 1

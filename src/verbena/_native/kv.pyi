@@ -522,6 +522,9 @@ class RdmaFrontend:
     """Accepts clients that speak Valkey over RDMA."""
 
     def __init__(self, engine: Engine) -> None: ...
+    def rejection(self, address: str) -> str:
+        """The error reply for a new client at this address; empty: accept it."""
+
     def admit(
         self,
         link: ValkeyRdmaLink,

@@ -23,6 +23,7 @@ nb::dict counters(EngineHandle& self) {
   dict["python_commands"] = all.program_commands;
   dict["connections"] = all.connections;
   dict["rejected_connections"] = all.rejected_connections;
+  dict["http_requests"] = all.http_requests;
   dict["clients"] = engine.clients().size();
   dict["errors"] = all.errors;
   dict["input_disconnections"] = all.input_disconnections;

@@ -91,6 +91,13 @@ void bind_kv_rdma(nb::module_& m) {
             self->frontend = std::make_unique<kv::RdmaFrontend>(*engine.engine, *engine.loop);
           },
           nb::arg("engine"), nb::keep_alive<1, 2>())
+      .def(
+          "rejection",
+          [](RdmaFrontendHandle& self, const std::string& address) {
+            const Unlocked unlocked;
+            return std::string(self.frontend->rejection(address));
+          },
+          nb::arg("address"), "The error reply for a new client at this address; empty: accept it.")
       .def("admit", admit, nb::arg("link"), nb::arg("qp"), nb::arg("connection"), nb::arg("kept"),
            "Adds an established connection; keeps `kept` alive as long as the connection.")
       .def_prop_ro("clients",

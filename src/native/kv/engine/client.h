@@ -33,6 +33,7 @@ class Client {
   bool python_dispatch = false;    // Python runs every command: transactions, subscribers, restricted users
   bool unauthenticated = false;    // kUnauthenticatedLimits apply to its requests
   bool blocked = false;            // its command waits; input that arrives meanwhile is kept in `in`
+  bool stalled = false;            // enough replies wait to be sent: its requests wait in `in`
   bool close_after_reply = false;  // close when `out` has been sent
   bool close_now = false;          // close without sending `out`
   bool write_scheduled = false;    // queue_write() was called, or the frontend will take `out` itself
@@ -41,7 +42,7 @@ class Client {
   bool reads_replica = false;      // READONLY: a replica may serve its reads
 
   RequestReader reader;
-  std::string in;  // an incomplete request, or requests that wait while the client is blocked
+  std::string in;  // an incomplete request, or requests that wait while the client is blocked or stalled
   std::string out;
   std::atomic<size_t> unsent_bytes{0};  // bytes that the frontend took from `out` and has not sent yet
   size_t out_limit = 0;                 // 0: no limit

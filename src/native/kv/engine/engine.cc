@@ -18,6 +18,16 @@ std::string lower_case(std::string_view name) {
   return text;
 }
 
+// Whether a "command" is the first line, or a header, of an HTTP request that a web page makes a browser send
+// to this port. The lines after it would run as commands.
+bool is_http(std::string_view name) {
+  const auto equals = [&](std::string_view other) {
+    return std::equal(name.begin(), name.end(), other.begin(), other.end(),
+                      [](char a, char b) { return (a | 0x20) == b; });
+  };
+  return equals("post") || equals("host:");
+}
+
 }  // namespace
 
 constexpr std::string_view kLoading = "LOADING Verbena is loading the dataset in memory";
@@ -111,6 +121,11 @@ void Engine::run(Client& client, Arguments arguments) {
 void Engine::run(Client& client, Arguments arguments, NativeCommand* command) {
   ++client.commands;
   ++counters.commands;
+  if (!command && is_http(arguments[0])) {
+    ++counters.http_requests;
+    client.close_now = true;
+    return schedule_write(client);
+  }
   keyspace.updates_recency = !client.no_touch;
   if (command) {
     if (loading && !command->runs_while_loading) {

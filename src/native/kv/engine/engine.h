@@ -99,6 +99,7 @@ struct EngineCounters {
   uint64_t bytes_in = 0, bytes_out = 0, program_commands = 0;
   uint64_t reads = 0, writes = 0;                                // system calls on sockets that moved bytes
   uint64_t input_disconnections = 0, output_disconnections = 0;  // clients over the input or output limit
+  uint64_t http_requests = 0;  // clients that sent a line of HTTP and were disconnected
   uint64_t longest_tick_ns = 0;
   RecentMax input_bytes, output_bytes;  // the largest buffers of any one client
 };
@@ -153,6 +154,15 @@ class Engine {
   size_t feed_native(Client& client, std::string_view bytes);
   // Unblocks a client and runs the requests that arrived meanwhile.
   void resume(Client& client);
+  // Runs requests of a stalled client, if enough of its replies have been sent. The frontend calls this after
+  // it has sent some.
+  void resume_stalled(Client& client);
+  // Replies of one client that are made before other clients have their turn, and the most that may wait for
+  // a client that does not read: its further requests stay unprocessed.
+  static constexpr size_t kTurnReplyBytes = 1u << 20, kMaxWaitingReplyBytes = 16u << 20;
+  // A frontend stops reading from a stalled client with this much input. Clients that send a long pipeline
+  // before they read the first reply need it to be long.
+  static constexpr size_t kMaxStalledInputBytes = 64u << 20;
   // Runs one command of a client, natively or in Python. The reply goes to client.out, and the client is
   // queued for writing.
   void run(Client& client, Arguments arguments);
@@ -228,6 +238,9 @@ class Engine {
   void run_native(Client& client, Arguments arguments, NativeCommand& command);
   bool dispatches_to_python(const Client& client) const { return python_dispatch || client.python_dispatch; }
   void note_input(Client& client, size_t bytes);
+  static bool has_reply_room(const Client& client) {
+    return client.out.size() < kTurnReplyBytes && client.pending_out() < kMaxWaitingReplyBytes;
+  }
   void note_error(std::string_view reply);
   void deliver_notifications();
   void deliver_invalidations();

@@ -47,8 +47,20 @@ void Engine::resume(Client& client) {
   client.in.erase(0, used);
 }
 
+void Engine::resume_stalled(Client& client) {
+  if (!client.stalled || client.blocked || !has_reply_room(client)) return;
+  size_t used = 0;
+  process(client, client.in, Scope::all, used);
+  client.in.erase(0, used);
+}
+
 void Engine::process(Client& client, std::string_view input, Scope scope, size_t& used) {
+  client.stalled = false;
   while (!client.blocked && !client.close_after_reply && !client.close_now) {
+    if (!has_reply_room(client)) {
+      client.stalled = used < input.size();
+      return;
+    }
     const std::string_view rest = input.substr(used);
     const RequestLimits& bounds = client.unauthenticated ? kUnauthenticatedLimits : limits;
     if (client.reader.is_fresh() && !in_batch_ && batch_.parse(rest, bounds)) {
@@ -104,7 +116,7 @@ bool Engine::run_batch(Client& client, Scope scope, size_t& used) {
     done = answer(client, request.arguments, request.command, scope);
     if (!done) break;
     used += request.bytes;
-    if (client.blocked || client.close_after_reply || client.close_now) break;
+    if (client.blocked || client.close_after_reply || client.close_now || !has_reply_room(client)) break;
   }
   keyspace.set_prefetched({}, 0);
   in_batch_ = false;

@@ -1,6 +1,7 @@
 #include "kv/frontends/event_loop.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
@@ -38,15 +39,15 @@ std::string show(const sockaddr_storage& address) {
   return std::string(local.sun_path) + ":0";
 }
 
-bool is_loopback(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET) {
-    return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
-  }
-  if (address.ss_family == AF_INET6) {
-    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
-  }
-  return true;  // a Unix socket
+// Whether a client at "1.2.3.4:5", "[::1]:5" or the name of a local socket is on this machine.
+bool is_local(std::string_view address) {
+  std::string host(address.substr(0, address.rfind(':')));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  if (inet_pton(AF_INET6, host.c_str(), &v6) != 1) return true;
+  return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
 }
 
 }  // namespace
@@ -60,6 +61,7 @@ void SocketClient::take_output() {
   write_scheduled = false;
   closes_now = close_now;
   closes_when_sent = close_after_reply;
+  is_stalled = stalled;
   bytes_out += out.size();
   loop.engine_.counters.bytes_out += out.size();
   if (sending.empty()) {
@@ -72,7 +74,10 @@ void SocketClient::take_output() {
   unsent_bytes.store(sending.size() - written, std::memory_order_relaxed);
 }
 
-EventLoop::EventLoop(Engine& engine) : engine_(engine), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+EventLoop::EventLoop(Engine& engine)
+    : engine_(engine),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      spare_fd_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
   if (!epoll_) throw Error("fd_limit", "serve", "epoll_create1() failed", errno);
   epoll_event event{.events = EPOLLIN, .data = {.u64 = kWakeEvent}};
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_event_.get(), &event);
@@ -212,6 +217,7 @@ void EventLoop::run() {
       engine_.counters.writes += std::exchange(writes_, 0);
       if (engine_.has_backlog()) engine_.backlog().set_served_by_loop(true);
       uint64_t next_hook_ns = run_hooks(Moment::before);
+      resume_stalled();
       for (int i = 0; i < count; ++i) {
         const uint64_t id = events[static_cast<size_t>(i)].data.u64;
         if (id == kWakeEvent) {
@@ -260,8 +266,14 @@ void EventLoop::run() {
     // Without the engine's lock, so that other threads can take it while the kernel copies the output.
     std::vector<SocketClient*> over;
     for (SocketClient* client : woken) {
-      if (write(*client)) over.push_back(client);
+      if (write(*client)) {
+        over.push_back(client);
+      } else if (client->is_stalled &&
+                 client->unsent_bytes.load(std::memory_order_relaxed) <= Engine::kMaxWaitingReplyBytes / 2) {
+        drained_.push_back(client->id);
+      }
     }
+    if (!drained_.empty()) timeout = 0;
     if (over.empty()) continue;
     const auto held = engine_.lock();
     std::sort(over.begin(), over.end());
@@ -275,12 +287,54 @@ void EventLoop::run() {
   }
 }
 
+void EventLoop::resume_stalled() {
+  for (const uint64_t id : std::exchange(drained_, {})) {
+    const auto found = clients_.find(id);
+    if (found == clients_.end()) continue;
+    SocketClient& client = *found->second;
+    engine_.resume_stalled(client);
+    if (!client.wants_read && client.in.size() < Engine::kMaxStalledInputBytes / 2) {
+      watch(client, client.wants_write, true);
+      if (client.socket.has_unread()) read(client);
+    }
+  }
+}
+
 void EventLoop::accept(ListeningSocket& listener) {
   for (int i = 0; i < 64; ++i) {
     UniqueFd socket(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket && (errno == EMFILE || errno == ENFILE)) {
+      // The connection would stay in the backlog and wake the loop for ever: it is accepted and closed.
+      spare_fd_.reset();
+      socket = UniqueFd(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (socket) ++engine_.counters.rejected_connections;
+      socket.reset();
+      spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      continue;
+    }
     if (!socket) return;
     add_client(std::move(socket), listener.tls);
   }
+}
+
+std::string_view EventLoop::rejection(std::string_view address) {
+  std::string_view why;
+  if (engine_.clients().size() >= max_clients) {
+    why = "-ERR max number of clients reached\r\n";
+  } else if (is_protected && !is_local(address)) {
+    why =
+        "-DENIED Verbena runs in protected mode: no password is set, so only this machine may connect. "
+        "Set one (requirepass, or an ACL user), or turn protected-mode off if the network can be "
+        "trusted.\r\n";
+  }
+  engine_.counters.rejected_connections += !why.empty();
+  return why;
+}
+
+void EventLoop::prepare(Client& client) const {
+  client.python_dispatch = new_client_python_dispatch;
+  client.unauthenticated = new_client_unauthenticated;
+  client.out_limit = new_client_out_limit;
 }
 
 void EventLoop::add_client(UniqueFd socket, const std::shared_ptr<net::TlsContext>& tls) {
@@ -292,27 +346,19 @@ void EventLoop::add_client(UniqueFd socket, const std::shared_ptr<net::TlsContex
   getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size);
   size = sizeof own;
   getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size);
-  const auto refuse = [&](std::string_view why) {
-    ++engine_.counters.rejected_connections;
+  const std::string address = show(peer.ss_family == AF_UNIX ? own : peer);
+  if (const std::string_view why = rejection(address); !why.empty()) {
     [[maybe_unused]] const ssize_t sent = ::send(fd, why.data(), why.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  };
-  if (engine_.clients().size() >= max_clients) return refuse("-ERR max number of clients reached\r\n");
-  if (is_protected && !is_loopback(peer)) {
-    return refuse(
-        "-DENIED Verbena runs in protected mode: no password is set, so only this machine may connect. "
-        "Set one (requirepass, or an ACL user), or turn protected-mode off if the network can be "
-        "trusted.\r\n");
+    return;
   }
   auto client = std::make_unique<SocketClient>(*this, engine_.next_client(), std::move(socket));
   if (tls) {
     client->socket.encrypt(tls->accept(fd));
     client->in_tls_handshake = true;
   }
-  client->address = show(peer.ss_family == AF_UNIX ? own : peer);
+  client->address = address;
   client->local_address = show(own);
-  client->python_dispatch = new_client_python_dispatch;
-  client->unauthenticated = new_client_unauthenticated;
-  client->out_limit = new_client_out_limit;
+  prepare(*client);
   epoll_event event{.events = EPOLLIN, .data = {.u64 = client->id}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return;
   engine_.add(*client);
@@ -324,7 +370,7 @@ void EventLoop::read(SocketClient& client) {
     const auto step = client.socket.stream()->handshake();
     if (step == net::ByteStream::Step::failed) client.close_now = true;
     if (client.close_now) return engine_.schedule_write(client);
-    watch(client, step == net::ByteStream::Step::wants_write);
+    watch(client, step == net::ByteStream::Step::wants_write, true);
     if (step != net::ByteStream::Step::done) return;
     client.in_tls_handshake = false;
   }
@@ -360,7 +406,11 @@ void EventLoop::read(SocketClient& client) {
       if (got == 0 || !net::would_block(errno)) client.close_now = true;
     }
     break;
-  } while (client.socket.has_unread() && !client.close_now);
+  } while (client.socket.has_unread() && !client.close_now &&
+           client.in.size() < Engine::kMaxStalledInputBytes);
+  if (client.stalled && client.in.size() >= Engine::kMaxStalledInputBytes) {
+    watch(client, client.wants_write, false);
+  }
   if (client.close_now) engine_.schedule_write(client);
 }
 
@@ -374,7 +424,7 @@ bool EventLoop::write(SocketClient& client) {
     if (sent <= 0) {
       if (sent < 0 && !net::would_block(errno)) return true;
       client.unsent_bytes.store(sending.size() - client.written, std::memory_order_relaxed);
-      watch(client, true);
+      watch(client, true, client.wants_read);
       return false;
     }
     ++writes_;
@@ -382,21 +432,23 @@ bool EventLoop::write(SocketClient& client) {
   }
   if (!client.socket.flush()) {
     if (!net::would_block(errno)) return true;
-    watch(client, true);
+    watch(client, true, client.wants_read);
     return false;
   }
   client.written = 0;
   sending.clear();
   if (sending.capacity() > 1u << 16) sending = {};
   client.unsent_bytes.store(0, std::memory_order_relaxed);
-  if (client.wants_write) watch(client, false);
+  if (client.wants_write) watch(client, false, client.wants_read);
   return client.closes_when_sent;
 }
 
-void EventLoop::watch(SocketClient& client, bool writable) {
-  if (client.wants_write == writable) return;
+void EventLoop::watch(SocketClient& client, bool writable, bool readable) {
+  if (client.wants_write == writable && client.wants_read == readable) return;
   client.wants_write = writable;
-  epoll_event event{.events = EPOLLIN | (writable ? EPOLLOUT : 0u), .data = {.u64 = client.id}};
+  client.wants_read = readable;
+  epoll_event event{.events = (readable ? EPOLLIN : 0u) | (writable ? EPOLLOUT : 0u),
+                    .data = {.u64 = client.id}};
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client.fileno(), &event);
 }
 

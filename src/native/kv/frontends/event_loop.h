@@ -30,12 +30,13 @@ class SocketClient : public Client {
   net::StreamSocket socket;
   bool in_tls_handshake = false;
   bool wants_write = false;  // the socket was full: epoll reports when it is writable
+  bool wants_read = true;    // false: a stalled client has sent enough
 
   // Output that is written without the engine's lock, while other threads may add to `out`. Only the loop's
   // thread uses these members.
   std::string sending;
   size_t written = 0;  // bytes of `sending`
-  bool closes_now = false, closes_when_sent = false;
+  bool closes_now = false, closes_when_sent = false, is_stalled = false;
   void take_output();  // moves `out` to `sending`; needs the engine's lock
 };
 
@@ -81,6 +82,12 @@ class EventLoop {
   bool new_client_python_dispatch = false, new_client_unauthenticated = false, is_protected = false;
   size_t new_client_out_limit = 0;
 
+  // The error reply for a new client that no frontend may accept now: too many clients, or protected mode and
+  // an address of another machine. Empty: accept it. Counts the rejection. Needs the engine's lock.
+  std::string_view rejection(std::string_view address);
+  // Sets what every new client begins with, whatever its frontend. Needs the engine's lock.
+  void prepare(Client& client) const;
+
  private:
   friend class SocketClient;
   struct ListeningSocket {
@@ -96,8 +103,9 @@ class EventLoop {
   void read(SocketClient& client);
   // Writes as much of `sending` as the socket takes. True: the caller must close the client.
   bool write(SocketClient& client);
-  void watch(SocketClient& client, bool writable);
+  void watch(SocketClient& client, bool writable, bool readable);
   void close(SocketClient& client);
+  void resume_stalled();
   int wait(std::span<epoll_event> events, uint64_t timeout_ns);
   int poll_events(std::span<epoll_event> events, uint64_t timeout_ns);
   uint64_t run_hooks(Moment moment);  // returns when the next one is due
@@ -111,6 +119,7 @@ class EventLoop {
   std::vector<std::unique_ptr<ListeningSocket>> listeners_;
   std::unordered_map<uint64_t, std::unique_ptr<SocketClient>> clients_;
   std::vector<SocketClient*> woken_;
+  std::vector<uint64_t> drained_;  // stalled clients whose replies have been sent
   uint64_t last_watch_ = 0;
   std::unordered_map<uint64_t, std::shared_ptr<std::function<void()>>> watches_;
   std::vector<std::function<void(uint64_t)>> tick_hooks_;
@@ -123,6 +132,7 @@ class EventLoop {
   bool is_batch_ = false, batch_wanted_ = false;
   uint64_t commands_ = 0, last_command_ns_ = 0;  // the engine's count of commands, and when it last changed
   uint64_t writes_ = 0;                          // made without the lock, not counted by the engine yet
+  UniqueFd spare_fd_;  // closed to accept, and reject, a connection when no descriptor is left
   uint64_t timer_ms_ = 0, ticked_ns_ = 0, handler_ticked_ns_ = 0;
   std::unique_ptr<char[]> buffer_ = std::make_unique<char[]>(kReadBytes);
 };

@@ -32,8 +32,7 @@ void RdmaFrontend::admit(std::unique_ptr<ValkeyRdmaLink> link, std::shared_ptr<Q
       std::make_unique<RdmaClient>(*this, engine_.next_client(), std::move(link), std::move(connection));
   RdmaClient& client = *made;
   client.address = client.connection->peer();
-  client.python_dispatch = loop_.new_client_python_dispatch;
-  client.unauthenticated = loop_.new_client_unauthenticated;
+  loop_.prepare(client);
   client.last_sent_ns = now_ns();
   client.kept = std::move(kept);
   client.link->start(std::move(qp));
@@ -54,14 +53,16 @@ void RdmaFrontend::serve(uint64_t id) {
   client.connection->acknowledge();
   link.cq().acknowledge();
   link.cq().arm(false);
+  engine_.resume_stalled(client);
   while (link.drive()) {
     const std::string_view bytes = link.arrived();
-    if (bytes.empty()) break;
+    if (bytes.empty() || (client.stalled && client.in.size() >= Engine::kMaxStalledInputBytes)) break;
     engine_.feed(client, bytes);
     link.consume(bytes.size());
   }
   client.write_scheduled = false;
   flush(client);
+  if (client.stalled && client.out.empty()) client.queue_write();  // continues in the next turn
   const bool gone = client.connection->state() != ConnectionState::established;
   if (gone || link.is_over() || client.close_now ||
       (client.close_after_reply && client.out.empty() && !link.has_unsent())) {

@@ -32,6 +32,11 @@ class RdmaFrontend {
  public:
   RdmaFrontend(Engine& engine, EventLoop& loop);
 
+  // Why a connection request from this address must be rejected; empty: accept it.
+  std::string_view rejection(std::string_view address) {
+    const auto held = engine_.lock();
+    return loop_.rejection(address);
+  }
   // Takes over an established connection with its link and its queue pair. `kept` is released after them.
   void admit(std::unique_ptr<ValkeyRdmaLink> link, std::shared_ptr<QueuePair> qp,
              std::shared_ptr<Connection> connection, std::shared_ptr<void> kept);

@@ -140,7 +140,18 @@ void SessionFrontend::serve(Method method, uint64_t session, uint64_t call, std:
       reply(from, call, layout(from));  // empty: the client sends commands instead of one-sided reads
       return;
   }
-  if (from.close_now || from.close_after_reply) remove(from);
+  if (from.close_now || from.close_after_reply) return remove(from);
+  if (from.stalled) resume_later(from);
+}
+
+void SessionFrontend::resume_later(const SessionClient& client) {
+  loop_.post([this, session = client.session, stream = client.stream] {
+    const auto found = clients_.find({session, stream});
+    if (found == clients_.end()) return;
+    engine_.resume_stalled(*found->second);
+    engine_.commit();
+    flush(session, stream);
+  });
 }
 
 SessionClient& SessionFrontend::client(uint64_t session, uint32_t stream) {
@@ -150,9 +161,12 @@ SessionClient& SessionFrontend::client(uint64_t session, uint32_t stream) {
   const auto last = clients_.lower_bound({session + 1, 0});
   client = std::make_unique<SessionClient>(*this, engine_.next_client(), session, stream);
   client->address = "session:" + std::to_string(session);
-  client->python_dispatch = loop_.new_client_python_dispatch;
-  client->unauthenticated = loop_.new_client_unauthenticated;
+  loop_.prepare(*client);
   if (static_cast<size_t>(std::distance(first, last)) > kMostStreams) client->close_now = true;
+  if (const std::string_view why = loop_.rejection(client->address); !why.empty()) {
+    client->out = why;
+    client->close_after_reply = true;
+  }
   engine_.add(*client);
   return *client;
 }
@@ -171,8 +185,10 @@ void SessionFrontend::flush(uint64_t session, uint32_t stream) {
   if (found == clients_.end()) return;
   SessionClient& to = *found->second;
   to.write_scheduled = false;
-  if (!to.close_now && to.is_receiving && !to.out.empty()) reply_part(to);
-  if (to.close_now || (to.close_after_reply && to.out.empty())) remove(to);
+  const bool sends = !to.close_now && to.is_receiving && !to.out.empty();
+  if (sends) reply_part(to);
+  if (to.close_now || (to.close_after_reply && to.out.empty())) return remove(to);
+  if (sends && to.stalled) resume_later(to);
 }
 
 void SessionFrontend::sweep(uint64_t now) {

@@ -62,6 +62,8 @@ class SessionFrontend {
   void remove(SessionClient& client);
   std::string layout(const SessionClient& client);
   void flush(uint64_t session, uint32_t stream);
+  // Runs further requests of a stalled client in the loop's next turn, after other clients.
+  void resume_later(const SessionClient& client);
   // Removes the streams of sessions that have ended.
   void sweep(uint64_t now);
   std::unique_lock<YieldingMutex> lock_node();

@@ -17,19 +17,23 @@ ValkeyRdmaLink::ValkeyRdmaLink(ValkeyRdmaResources parts, uint32_t window_bytes)
     : parts_(std::move(parts)), window_bytes_(window_bytes) {
   const size_t total = 2 * size_t{window_bytes_} + (kReceives + kControls) * kControlBytes;
   memory_ = parts_.context->allocate(total, false);
-  region_ =
-      parts_.pd->register_memory(memory_->data(), total, access::local_write | access::remote_write, false);
   window_memory_ = memory_->data();
+  // The peer's key opens the window and nothing behind it.
+  window_region_ = parts_.pd->register_memory(window_memory_, window_bytes_,
+                                              access::local_write | access::remote_write, false);
+  region_ = parts_.pd->register_memory(window_memory_ + window_bytes_, total - window_bytes_,
+                                       access::local_write, false);
   staging_ = window_memory_ + window_bytes_;
   receives_ = staging_ + window_bytes_;
   controls_ = receives_ + kReceives * kControlBytes;
   window_ = std::make_unique<ValkeyRdmaWindow>(ValkeyRdmaWindow::RemoteBuffer{
-      reinterpret_cast<uint64_t>(window_memory_), window_bytes_, region_->rkey()});
+      reinterpret_cast<uint64_t>(window_memory_), window_bytes_, window_region_->rkey()});
   for (uint32_t i = 0; i < kReceives; ++i) post_receive(i);
 }
 
 ValkeyRdmaLink::~ValkeyRdmaLink() {
   if (qp_) qp_->close();
+  window_region_->close();
   region_->close();
 }
 

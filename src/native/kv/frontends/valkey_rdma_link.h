@@ -65,7 +65,7 @@ class ValkeyRdmaLink {
   const ValkeyRdmaResources parts_;
   const uint32_t window_bytes_;
   std::shared_ptr<Memory> memory_;  // our window, the staging ring, receive buffers, control messages
-  std::shared_ptr<MemoryRegion> region_;
+  std::shared_ptr<MemoryRegion> window_region_, region_;  // for the peer; for buffers of this end
   std::byte *window_memory_, *staging_, *receives_, *controls_;
   std::unique_ptr<ValkeyRdmaWindow> window_;
   std::shared_ptr<QueuePair> qp_;

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import logging
 from typing import Any
 
 from verbena import _native, verbs
@@ -14,7 +15,9 @@ from verbena.kv.client.socket_adapter import SocketAdapter
 from verbena.kv.frontends.rdma_device import device_at
 from verbena.kv.server.server import Server
 
+log = logging.getLogger("verbena.kv")
 WINDOW_BYTES = 1 << 20
+_MAX_REASON = 100  # bytes; a connection manager's private data is short
 # The parameters of Valkey's own client. rnr_retry 7: retries without limit while the receiver is not ready.
 _PARAMETERS: dict[str, Any] = {
     "responder_resources": 1,
@@ -98,7 +101,14 @@ class RdmaListener:
             self._start(self._admit(await self._listener.accept()))
 
     async def _admit(self, request: verbs.ConnectRequest) -> None:
-        parts = await asyncio.to_thread(_Parts, self.context, self._window_bytes)
+        why = await asyncio.to_thread(self._frontend.rejection, request.peer)
+        if why:
+            return request.reject(private_data=why.encode()[:_MAX_REASON])
+        try:
+            parts = await asyncio.to_thread(_Parts, self.context, self._window_bytes)
+        except VerbenaError as error:  # such as a low limit of locked memory
+            log.warning("a client at %s was rejected: %s", request.peer, error)
+            return request.reject(private_data=error.code.encode())
         try:
             parts.connection = await request.accept(parts.qp, **_PARAMETERS)
         except (VerbenaError, OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import secrets
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from verbena import _native
 
 BUCKETS = 40  # bucket n counts calls of at least 2^(n-1) and less than 2^n ns
+HTTP_WARNING_S = 60.0  # between warnings
 _SAMPLES = 16
+log = logging.getLogger("verbena.kv")
 
 
 @dataclass
@@ -76,6 +79,8 @@ class Stats:
         self.loop_user_s = self.loop_sys_s = 0.0
         self.peak_time = time.time()
         self.ops, self.bytes_in, self.bytes_out = Rate(), Rate(), Rate()
+        self._http_requests = 0  # those that a warning has reported
+        self._http_warned_s = -HTTP_WARNING_S
 
     def of(self, name: str) -> CommandStats:
         found = self.commands.get(name)
@@ -96,11 +101,19 @@ class Stats:
         self.ops.sample(now, all_["commands"])
         self.bytes_in.sample(now, all_["bytes_in"])
         self.bytes_out.sample(now, all_["bytes_out"])
+        if all_["http_requests"] > self._http_requests and now - self._http_warned_s > HTTP_WARNING_S:
+            self._http_warned_s = now
+            log.warning(
+                "%d connections sent HTTP and were closed: a web page may try to reach this store",
+                all_["http_requests"] - self._http_requests,
+            )
+            self._http_requests = all_["http_requests"]
         if all_["used_bytes"] > self.peak_bytes:
             self.peak_bytes, self.peak_time = all_["used_bytes"], time.time()
 
     def reset(self) -> None:
         self._engine.reset_counters()
+        self._http_requests = 0
         self.commands.clear()
         self.errors.clear()
         self.peak_bytes, self.peak_time = self._engine.counters()["used_bytes"], time.time()

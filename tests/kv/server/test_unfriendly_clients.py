@@ -1,0 +1,101 @@
+"""Clients that harm others, by intent or not: web pages, clients that do not read, too many of them."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import redis
+from support.kv.kv_store import StartStore, Store
+from support.kv.resp import pack
+
+VALUE = b"v" * 1_000_000
+REQUESTS = 10_000
+
+
+@pytest.mark.parametrize("first", [b"POST / HTTP/1.1", b"post /", b"Host: store", b"hOsT: x"])
+def test_a_web_page_cannot_run_commands(store: Store, client: redis.Redis, first: bytes) -> None:
+    """A line of an HTTP request ends the connection: commands in its body do not run. Redis does so too."""
+    with store.connect() as browser:
+        browser.sendall(first + b"\r\nSET stolen 1\r\n\r\n")
+        assert browser.recv(100) == b""
+    assert client.get("stolen") is None
+    assert client.ping()
+
+
+def test_a_client_that_does_not_read_delays_nobody(store: Store, client: redis.Redis) -> None:
+    """Beside 10,000 unread GETs of 1 MB, PING takes less than 50 ms and the store's memory stays bounded;
+    the replies arrive in order once the client reads."""
+    client.set("big", VALUE)
+    before = _resident_bytes(store)
+    with store.connect() as slow:
+        slow.sendall(pack("GET", "big") * REQUESTS)
+        slow.settimeout(30)
+        longest = 0.0
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            began = time.monotonic()
+            client.ping()
+            longest = max(longest, time.monotonic() - began)
+        assert longest < 0.05
+        assert _resident_bytes(store) - before < 64 << 20
+        reply = b"$%d\r\n%s\r\n" % (len(VALUE), VALUE)
+        for _ in range(100):
+            assert _read(slow, len(reply)) == reply
+    assert client.ping()
+
+
+def test_a_pipeline_may_be_sent_before_any_reply_is_read(store: Store, client: redis.Redis) -> None:
+    """Requests are still read while replies wait, so that client and store do not wait for each other."""
+    client.set("key", "x" * 1000)
+    count = 200_000
+    with store.connect() as eager:
+        eager.sendall(pack("GET", "key") * count + pack("PING"))  # replies of 200 MB
+        left = count * (len("$1000\r\n\r\n") + 1000)
+        while left:
+            left -= len(eager.recv(min(left, 1 << 20)))
+        assert _read(eager, 7) == b"+PONG\r\n"
+
+
+def test_without_descriptors_connections_are_closed_and_the_store_serves_on(
+    start: StartStore,
+) -> None:
+    """accept() does not spin at the limit of open files: others are served, and the processor is idle."""
+    store = start("--kv-maxclients", "5000")
+    subprocess.run(["prlimit", f"--pid={store.process.pid}", "--nofile=64:64"], check=True)
+    waiting: list[socket.socket] = []
+    try:
+        with store.client() as client:
+            client.ping()
+            for _ in range(100):
+                waiting.append(store.connect())
+            before = _cpu_s(store)
+            time.sleep(0.5)
+            assert client.ping()
+            assert _cpu_s(store) - before < 0.25
+            assert client.info("stats")["rejected_connections"] > 0
+    finally:
+        for one in waiting:
+            one.close()
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = connection.recv(size - len(data))
+        assert piece, "the store closed the connection"
+        data += piece
+    return data
+
+
+def _resident_bytes(store: Store) -> int:
+    pages = int(Path(f"/proc/{store.process.pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def _cpu_s(store: Store) -> float:
+    fields = Path(f"/proc/{store.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
