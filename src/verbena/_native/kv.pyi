@@ -12,7 +12,7 @@ import verbena._native.transport
 def use_replies(
     error: object, pairs: object, null_array: object, verbatim: object, push: object, no_reply: object
 ) -> None:
-    """The classes of replies that have no type of Python's own."""
+    """Sets the classes of replies for which Python has no type."""
 
 def encode(reply: object | None, version: int = 2) -> bytes:
     """A reply in RESP."""
@@ -32,56 +32,58 @@ class Engine:
 
     def set_owners(self, owners: bytes, addresses: Sequence[str], *, primary: int = 65535) -> None:
         """
-        Who owns each slot: two bytes each, an index into `addresses`; 0: this node, 65535: nobody.
+        Sets the owner of each slot, two bytes each: an index into `addresses`; 0: this node, 65535: none.
         """
 
     def set_slot(self, slot: int, *, migrating_to: int = 0, importing: bool = False) -> None: ...
     def fence(self, slots: object, fenced: bool) -> int:
         """
-        Commands on these slots wait, or need not any more. The log's position now.
+        Makes commands on these slots wait, or lets them run again. Returns the position of the log.
         """
 
     def commit(self) -> bool:
-        """What has happened is kept as the log promises; False: it cannot be."""
+        """
+        Commits the changes so far as the log guarantees it. False: the commit failed.
+        """
 
     def reserve(self, nbytes: int, *, seconds: float) -> None:
         """
-        Makes room for so many bytes of values, as far as that can be done within the time. StoreError: there is no memory.
+        Reserves memory for `nbytes` of values, as far as possible within the time. StoreError: there is no memory.
         """
 
     def release_held(self) -> None:
-        """Those who wait try again."""
+        """Resumes the clients that wait for fenced slots."""
 
     def check_slot(self, client: int, keys: list[bytes], writes: bool) -> str | None:
         """
-        May it be served here? None: yes; "": it has to wait; else the error that says where to go.
+        Returns whether this node may run a command on the keys. None: yes; "": it must wait; otherwise the error reply with the redirection.
         """
 
     def set_lease(self, ends_ns: int) -> None:
         """
-        By time.monotonic_ns(): nothing is served after that; 0: there is no lease.
+        Sets the time of time.monotonic_ns() after which this node serves no command; 0: there is no lease.
         """
 
     def count_slot(self, slot: int) -> int: ...
     def slot_keys(self, slot: int, most: int) -> list[bytes]: ...
     def read_backlog(self, slots: Iterable[int] | None = None, from_lsn: int | None = None) -> BacklogReader:
         """
-        The log from an LSN on, or from now on; `slots`: records of these, and of no key. ValueError: it is not kept from there on.
+        Returns a reader of the log from an LSN, or from now. `slots`: only records of these slots and records without a key. ValueError: the backlog does not reach back to that LSN.
         """
 
     def base_copy(self, slots: Iterable[int] | None = None) -> BaseCopy:
         """
-        Begins a copy of everything, or of some slots, which goes on between commands.
+        Begins a copy of all keys, or of those of some slots; it continues between commands.
         """
 
     def set_backlog_limits(self, *, keep_bytes: int, hold_bytes: int) -> None:
         """
-        How much of the log stays in memory: for those who come back, and for those who are behind.
+        Sets how many bytes of the log stay in memory: `keep_bytes` for replicas that reconnect, `hold_bytes` for readers that are behind.
         """
 
     def count_log_from(self, offset: int) -> None:
         """
-        Where another node's history ended, this one goes on. Who followed is lost.
+        Continues the history of another node at this offset. Readers of the former history must start again.
         """
 
     def backlog_counters(self) -> dict[str, int]: ...
@@ -103,22 +105,22 @@ class Engine:
 
     def track(self, client: int, prefixes: Iterable[bytes], *, broadcasts: bool, skips_own: bool) -> None:
         """
-        The client hears of keys that it has read, or of all with these prefixes if it broadcasts.
+        Sends the client invalidations of keys that it has read, or in broadcast mode of all keys with these prefixes.
         """
 
     def untrack(self, client: int) -> None: ...
     def remember(self, client: int, keys: Iterable[bytes]) -> None:
-        """It has read them, if it tracks."""
+        """Notes that the client has read these keys, if it tracks keys."""
 
     def invalidate_all(self) -> None:
-        """Whoever tracks hears that all it has may be out of date."""
+        """Sends all tracking clients an invalidation of every key."""
 
     def limit_tracking(self, keys: int) -> None:
-        """So many are remembered at most; 0: no bound."""
+        """Sets the maximum number of tracked keys; 0: no limit."""
 
     @property
     def current_client(self) -> int:
-        """Whose command changes keys now; 0: nobody's."""
+        """The client whose command changes keys at present; 0: none."""
 
     @current_client.setter
     def current_client(self, arg: int, /) -> None: ...
@@ -228,7 +230,9 @@ class Engine:
     def limit_memory(self, *, bytes: int, policy: int, samples: int) -> None: ...
 
 class Client:
-    """A client by its number. One that is gone answers with nothing."""
+    """
+    A client by its number. Calls for a client that has disconnected have no effect.
+    """
 
     @property
     def id(self) -> int: ...
@@ -299,35 +303,37 @@ class Client:
     @property
     def pending_out(self) -> int: ...
     def reply(self, value: object | None) -> None:
-        """Answers, or pushes, in the protocol that it speaks."""
+        """Sends a reply or a push message in the client's version of RESP."""
 
     def write(self, raw: bytes) -> None:
-        """The same for what is RESP already."""
+        """Sends bytes that are RESP already."""
 
     def take_out(self, start: int) -> object:
-        """What has been answered from there on, taken back."""
+        """Removes and returns the output after this position."""
 
     def run_native(self, argv: object) -> bool:
-        """False: native code has no such command."""
+        """Runs a native command. False: the command is not native."""
 
     def watch(self, database: int, key: bytes) -> None: ...
     def resume(self) -> None:
-        """The same for one that is not blocked any more, but was."""
+        """Resumes a client that was blocked."""
 
     def unblock(self) -> None:
-        """It goes on with what it has said meanwhile."""
+        """Unblocks the client and runs the requests that arrived meanwhile."""
 
     def close(self, *, at_once: bool = False) -> None:
-        """After it has heard what there is, or at once."""
+        """
+        Disconnects the client after its pending output has been sent, or at once.
+        """
 
 class ListCursor:
-    """Elements of a list, one after another."""
+    """Iterates over the elements of a list."""
 
     def __iter__(self) -> ListCursor: ...
     def __next__(self) -> bytes: ...
 
 class List:
-    """Elements, left to right."""
+    """A list of bytes, from left to right."""
 
     def __init__(self, elements: Iterable[bytes] = ()) -> None: ...
 
@@ -335,7 +341,9 @@ class List:
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory it takes, counted as elements come and go."""
+        """
+        The approximate memory use, kept up to date as elements are added and removed.
+        """
 
     def __len__(self) -> int: ...
     def __iter__(self) -> ListCursor: ...
@@ -348,7 +356,9 @@ class List:
     def appendleft(self, element: bytes) -> None: ...
     def extend(self, elements: Iterable[bytes]) -> None: ...
     def extendleft(self, elements: Iterable[bytes]) -> None:
-        """The last one is the first then."""
+        """
+        Adds elements at the left, one after another: the last becomes the first.
+        """
 
     def insert(self, place: int, element: bytes) -> None: ...
     def pop(self) -> bytes: ...
@@ -359,30 +369,30 @@ class List:
     def clear(self) -> None: ...
     def remove(self, element: bytes, limit: int) -> int:
         """
-        Takes away what equals it: so many from the left, or (negative) from the right, or (0) all. How many there were.
+        Removes elements that equal `element`: `limit` from the left, from the right if negative, all if 0. Returns their number.
         """
 
     def index(self, element: bytes) -> int:
-        """The first place of what equals it, or ValueError."""
+        """Returns the first index of the element. ValueError: there is none."""
 
     def places(self, element: bytes, rank: int, count: int, most: int) -> list[int]:
         """
-        Places of what equals it, from the rank-th on (negative: from the right): `count` of them, or (0) all, among the first `most` that are looked at, or (0) all.
+        Returns indexes of the element from its `rank`-th occurrence (negative: from the right): `count` of them (0: all), comparing at most `most` elements (0: all).
         """
 
     def section(self, start: int, stop: int) -> list[bytes]: ...
     def free_some(self, count: int) -> None: ...
 
 def untrack(objects: list[object]) -> None:
-    """Python's collector does not look into these any more."""
+    """Excludes these objects from Python's garbage collection."""
 
 def use_kinds(hash: object, list: object, set: object, sorted_set: object, wrong_type: object) -> None:
     """
-    The classes of values that Python holds, and the error for the wrong one.
+    Sets the classes of values that Python holds, and the error for a value of the wrong type.
     """
 
 class Database:
-    """One keyspace. For the engine's thread, within a command."""
+    """One database. Only for the engine's thread, within a command."""
 
     @property
     def index(self) -> int: ...
@@ -395,18 +405,22 @@ class Database:
     def delete(self, key: bytes) -> bool: ...
     def changed(self, key: bytes) -> bool:
         """
-        Tells those who watch it, counts a collection's memory, and removes an empty one; True: there is no such key any more.
+        Notes that a key has changed: for WATCH, for the memory of a collection, and to remove an empty one. True: the key was removed.
         """
 
     def exists(self, key: bytes) -> bool: ...
     def expires_ms(self, key: bytes) -> int: ...
     def set_expires_ms(self, key: bytes, expires_ms: int) -> None: ...
     def scan(self, cursor: int, count: int, details: bool = False) -> tuple[int, list[object]]:
-        """The next cursor and keys, or (key, value, expires_ms) with `details`."""
+        """
+        Returns the next cursor and keys, or (key, value, expires_ms) with `details`.
+        """
 
     def random_key(self) -> object: ...
     def details(self, key: bytes) -> object:
-        """(type, bytes, idle seconds, frequency), or None."""
+        """
+        Returns (type, bytes, idle seconds, frequency). None: the key does not exist.
+        """
 
     def clear(self) -> None: ...
     @property
@@ -414,39 +428,43 @@ class Database:
     def __len__(self) -> int: ...
 
 class Absent:
-    """What a lookup in vain returns."""
+    """The result of a look-up for a key that does not exist."""
 
     def __repr__(self) -> str: ...
 
 ABSENT: Absent = ...
 
 class SessionFrontend:
-    """Lets sessions of a node into an engine. Outlived by neither."""
+    """
+    Serves the sessions of a node. Keep engine and node alive longer than this object.
+    """
 
     def __init__(self, engine: Engine, node: verbena._native.transport.Node) -> None: ...
     def add_region(self, key: int) -> None:
-        """The engine's next chunk of memory can be read by this key."""
+        """Sets the region key of the engine's next chunk of memory."""
 
     @property
     def requests(self) -> int: ...
 
 class OneSidedReader:
-    """Reads a store's strings from its memory, by a session."""
+    """Reads strings from the memory of a store over a session."""
 
     def __init__(self, session: verbena._native.transport.Session, database: int = 0) -> None: ...
     def load(self, layout: bytes) -> bool:
-        """What the server's kv.layout said; False: it was not that."""
+        """Uses the reply to kv.layout. False: it is not valid."""
 
     def get(self, key: bytes) -> bytes | Absent | None:
-        """The string, ABSENT, or None: the server must be asked."""
+        """Returns the string or ABSENT. None: send the command to the server."""
 
     def get_many(self, keys: Iterable[str | bytes]) -> tuple[list[bytes | None], list[int]]:
         """
-        The strings, None where there is no such key, and which the server must be asked for.
+        Returns the strings, None for keys that do not exist, and the indexes of the keys to request from the server.
         """
 
     def get_into(self, key: bytes, buffer: object) -> int | Absent | None:
-        """Its length; if it is longer than the buffer, nothing was written."""
+        """
+        Returns the length of the string. If it exceeds the buffer, nothing was written.
+        """
 
     @property
     def reads(self) -> int: ...
@@ -555,28 +573,28 @@ class RdmaStream:
         """
 
 def key_slot(key: bytes) -> int:
-    """The slot of a key, or of its {hash tag}."""
+    """Returns the slot of a key, or of its {hash tag}."""
 
 def examine(path: str, *, snapshot: bool = False) -> dict[str, Any]:
     """
-    Reads every record of a segment or snapshot: what is whole, and what is wrong.
+    Reads every record of a segment or snapshot. Reports which are complete and the first fault.
     """
 
 class Log:
     """
-    The log of an engine's effects; it is the engine's journal until closed.
+    The log of an engine on disk. It receives the engine's changes until it is closed.
     """
 
     def __init__(self, engine: Engine, *, directory: str, fsync: str, next_lsn: int, epoch: int) -> None: ...
     def close(self) -> None:
-        """All of it goes to the disk first."""
+        """Writes everything to the disk, then closes the log."""
 
     def flush(self) -> bool:
-        """All that has happened goes to the disk; False: it could not."""
+        """Writes all changes to the disk. False: it failed."""
 
     def clear_sync_failure(self) -> None:
         """
-        A snapshot of everything is safe: what could not be synced before does not matter.
+        Clears an earlier fsync failure, because a complete snapshot is on the disk.
         """
 
     def set_fsync(self, fsync: str) -> None: ...
@@ -585,18 +603,18 @@ class Log:
     def counters(self) -> dict[str, int]: ...
 
 class Snapshot:
-    """A copy of everything, made while commands go on."""
+    """A snapshot of all keys, written between commands."""
 
     def __init__(self, log: Log, *, path: str, epoch: int) -> None: ...
     def finish(self) -> bool:
-        """Makes the rest of it at once; False: it failed."""
+        """Writes the rest of the snapshot at once. False: it failed."""
 
     def close(self) -> None:
-        """Gives it up if it is not done."""
+        """Discards the snapshot if it is not complete."""
 
     @property
     def state(self) -> str:
-        """scanning, writing, done or failed"""
+        """The state: scanning, writing, done or failed."""
 
     @property
     def error(self) -> str: ...
@@ -604,23 +622,25 @@ class Snapshot:
 
 class Loader:
     """
-    Applies snapshots and segments to an engine, which is loading meanwhile.
+    Applies snapshots and log segments to an engine whose `loading` is set.
     """
 
     def __init__(self, engine: Engine, apply: object) -> None:
         """
-        `apply` is called with (database, words) of what native code does not know.
+        Calls `apply` with (database, arguments) for commands that are not native.
         """
 
     @property
     def client(self) -> Client:
-        """Whose commands they are; nobody hears the replies."""
+        """
+        The client as which the records are applied. Its replies are discarded.
+        """
 
     def begin(self, phase: str, path: str, whole_bytes: int, last_lsn: int) -> None:
         """`phase`: survey, snapshot or log."""
 
     def step(self, seconds: float) -> bool:
-        """Works for so long; False: the file is through."""
+        """Applies records for the given time. False: the file is finished."""
 
     def close(self) -> None: ...
     @property
@@ -635,29 +655,29 @@ class Loader:
     def first_failure(self) -> str: ...
 
 class SlotDigest:
-    """The sum of what slots hold, kept up to date while it changes."""
+    """A digest of the keys of some slots, kept up to date while they change."""
 
     def __init__(self, engine: Engine, slots: object) -> None: ...
     def work(self, seconds: float, *, still: bool = False) -> bool:
         """
-        Some of the work; True: nothing is left for now. `still`: nothing changes any more, so large values that changed too often are summed as well.
+        Does some of the work. True: nothing is left for now. `still`: the slots no longer change, so that large values which changed too often are included too.
         """
 
     def finish(self, now_ms: int, left_out: Sequence[int] = ...) -> tuple[int, int, list[int]]:
         """
-        The sum, how many keys, and names of large values that are not through: only their type, length and expiry are in it, as of those that the other end leaves out.
+        Returns the digest, the number of keys, and the numbers of large values that are not included completely: the digest has only their type, length and expiry, as of those in `left_out`, which the other end could not include.
         """
 
     @property
     def summed(self) -> int:
-        """Bytes of strings, and elements, that were read so far."""
+        """The number of bytes of strings and of elements that have been read."""
 
     @property
     def pending(self) -> int: ...
     def close(self) -> None: ...
 
 class SlotSweep:
-    """Takes the keys of slots out of the store, and logs it."""
+    """Deletes the keys of some slots and logs the deletion."""
 
     def __init__(self, engine: Engine, slots: object) -> None: ...
     def work(self, seconds: float) -> bool:
@@ -667,15 +687,17 @@ class SlotSweep:
     def removed(self) -> int: ...
 
 class BacklogReader:
-    """Reads the log's records as they come. One thread at a time."""
+    """
+    Reads the records of the log as they are appended. Used by one thread at a time.
+    """
 
     def read(self, max_bytes: int = 1048576) -> tuple[bytes, int]:
         """
-        Whole records, as many as there are and fit (one at least), and the LSN of what comes next. ValueError: they are gone, as this reader was too slow.
+        Returns complete records, at least one and as many as fit, and the LSN after them. ValueError: the backlog no longer has them, because this reader was too slow.
         """
 
     def lag(self) -> int:
-        """How many records it is behind."""
+        """The number of records that have not been read yet."""
 
     @property
     def lag_bytes(self) -> int: ...
@@ -684,23 +706,25 @@ class BacklogReader:
     @property
     def offset(self) -> int: ...
     def wait(self, seconds: float) -> bool:
-        """Until there is something to read, at most so long; True: there is."""
+        """
+        Waits until records can be read, at most for the given time. Returns whether there are any.
+        """
 
     def close(self) -> None: ...
 
 class BaseCopy:
     """
-    Everything, or some slots, as records that an LogApplier applies in order.
+    A copy of all keys, or of those of some slots, as records that a LogApplier applies in order.
     """
 
     def read(self, max_bytes: int = 1048576) -> bytes:
         """
-        The next records, about so many bytes: images, and what was logged meanwhile. Empty: it is whole. Never from within a command. ValueError: it has failed.
+        Returns about `max_bytes` of the next records: values, and changes that were logged meanwhile. Empty: the copy is complete. Must not be called from within a command. ValueError: the copy has failed.
         """
 
     def fill(self, into: object) -> int:
         """
-        The same straight into memory, to its end, or to where a long value would have to be cut, unless the copy ends: a record may go on in the next piece. How many bytes there are.
+        Writes the next records into a buffer and returns their length. A record may continue in the next buffer; a long value is not cut unless it begins the buffer.
         """
 
     @property
@@ -711,24 +735,30 @@ class BaseCopy:
     def fraction(self) -> float: ...
     @property
     def first_lsn(self) -> int:
-        """Of the first record that may be among the images."""
+        """
+        The LSN of the first record that the copied values may already include.
+        """
 
     def take_reader(self) -> BacklogReader:
-        """What comes after a complete copy: nothing between them is missing."""
+        """
+        Returns the reader of the records after a complete copy; none between them is missing.
+        """
 
     def close(self) -> None: ...
 
 class LogApplier:
-    """Applies what a base copy and a reader of another engine gave."""
+    """
+    Applies records of a base copy or of a backlog reader of another engine.
+    """
 
     def __init__(self, engine: Engine, run: object, *, lsn: int = 0, slots: object | None = None) -> None:
         """
-        `run` is called with (client, database, words) of what native code does not know, and says whether it went well. `lsn`: what the source had up to there is here.
+        Calls `run` with (client, database, arguments) for commands that are not native; it returns whether the command succeeded. `lsn`: the last record of the source that this engine has.
         """
 
     def apply(self, records: object, *, checked: bool = False) -> int:
         """
-        Any piece of the stream; the last LSN of the source's that is here now. What has been applied is passed over. `checked`: a sum over all of it has been. LogError: the piece is damaged.
+        Applies a piece of the stream, skips records that have been applied, and returns the last LSN that this engine has. `checked`: the caller has verified a checksum of the whole piece. LogError: the piece is damaged.
         """
 
     def close(self) -> None: ...
@@ -740,11 +770,11 @@ class LogApplier:
     def epoch(self) -> int: ...
     @property
     def complete(self) -> bool:
-        """A base copy's end has been seen."""
+        """Whether the end of a base copy has been applied."""
 
     @property
     def idle(self) -> bool:
-        """No part of a command is waited for."""
+        """Whether no command is incomplete."""
 
     @property
     def applied(self) -> int: ...
@@ -789,19 +819,21 @@ def native_commands() -> list[NativeCommand]:
     """Returns the rows of all native commands."""
 
 class CopyReceiver:
-    """Takes the pieces of one base copy from windows of memory."""
+    """
+    Applies the pieces of one base copy that a peer writes into windows of memory.
+    """
 
     @property
     def taken(self) -> int:
-        """Bytes that have been applied."""
+        """The number of bytes that have been applied."""
 
     @property
     def failure(self) -> str:
-        """Why nothing more is applied; empty: nothing is wrong."""
+        """The reason why no further piece is applied; empty: there is none."""
 
     def close(self) -> None:
         """
-        Nothing is applied any more when this returns, and who waits is refused. Never from within a command: it waits for its thread.
+        Stops applying pieces and refuses those that wait. Must not be called from within a command, because it waits for the receiver's thread.
         """
 
 class CopySender:
@@ -817,31 +849,31 @@ class CopySender:
         observer: Callable[[str, bytes], None] | None = None,
     ) -> None:
         """
-        `header`: an envelope's, with what all have in common, and the first one's sequence. `observer` is shown each envelope before it leaves, and by which wire.
+        `header`: the fields that all envelopes share, with the sequence number of the first. `observer` is called with the wire and each envelope before it is sent.
         """
 
     def run(self, session: verbena._native.transport.Session, link: int, *, patience_s: float) -> bool:
         """
-        Until all of it is acknowledged (True) or stop() is called (False). Raises if it cannot go on by this session, or, with a `link` other than 0, by this link: then it may be run again. Blocks.
+        Sends until everything is acknowledged (True) or stop() is called (False). Raises if the session, or the given `link` if it is not 0, cannot be used; run() may then be called again. Blocks.
         """
 
     def stop(self) -> None:
-        """run() returns soon, from any thread."""
+        """Makes run() return soon. Any thread may call it."""
 
     @property
     def acknowledged(self) -> int:
-        """Bytes that the target has applied."""
+        """The number of bytes that the target has applied."""
 
     @property
     def pieces(self) -> int: ...
     @property
     def refusal(self) -> bytes:
         """
-        The answer by which the target has refused a piece; empty: none. Not while it runs.
+        The answer by which the target refused a piece; empty: none. Must not be read while run() runs.
         """
 
 class CopyReceivers:
-    """Notices that pieces of base copies have landed."""
+    """Handles notices that pieces of base copies have been written."""
 
     def __init__(self, node: verbena._native.transport.Node) -> None: ...
     def open(
@@ -854,7 +886,7 @@ class CopyReceivers:
         observer: Callable[[bytes, bytes], None] | None = None,
     ) -> CopyReceiver:
         """
-        For the pieces of this migration, instead of any receiver before. `observer` is shown each notice and the piece that it is about, on another thread.
+        Returns the receiver of this migration's pieces; it replaces an earlier one. `observer` is called with each notice and its piece, on another thread.
         """
 
 class EnvelopeKind(enum.IntEnum):
@@ -919,7 +951,7 @@ def parse_envelope(
 REPLICA_POSITION_BYTES: int = 16
 
 class ReplicationSender:
-    """Sends a replica what it lacks, and the log as it grows."""
+    """Sends a replica the data that it lacks, then the log as it grows."""
 
     def __init__(
         self,
@@ -937,41 +969,45 @@ class ReplicationSender:
         on_receipt: object,
     ) -> None:
         """
-        Behind `lsn` and `offset` if the log is kept from there on; else with a copy of everything. `place`: lent to the replica, so that it tells how far it is.
+        Continues after `lsn` and `offset` if the backlog reaches back that far; otherwise begins with a base copy. `place`: memory into which the replica writes its position.
         """
 
     @property
     def full(self) -> bool:
-        """It began with a copy of everything."""
+        """Whether it began with a base copy."""
 
     @property
     def lsn(self) -> int:
-        """Behind which the stream begins."""
+        """The LSN after which the stream begins."""
 
     @property
     def offset(self) -> int: ...
     def counters(self) -> dict[str, Any]: ...
     def set_eager(self, eager: bool) -> None:
-        """Somebody waits for receipts."""
+        """
+        Requests receipts without delay, because a client waits for them (WAIT).
+        """
 
     def close(self) -> None:
-        """Never from within a command: it waits for its thread."""
+        """
+        Ends the thread. Must not be called from within a command, because it waits for the thread.
+        """
 
 class ReplicationReceiver:
-    """Takes a primary's log from a session, and applies it."""
+    """Receives a primary's log over a session and applies it."""
 
     def __init__(
         self, engine: Engine, session: verbena._native.transport.Session, ring: object, applier: LogApplier
     ) -> None: ...
     def begin(self, *, full: bool, offset: int, place_key: int) -> None:
         """
-        As the primary has answered; `full`: all that is here goes. `place_key`: of memory where it wants to see how far this is; 0: it does not.
+        Starts with the values of the primary's answer. `full`: all present keys are deleted first. `place_key`: the region into which the position is written; 0: none.
         """
 
     @property
     def mark(self) -> int:
-        """The primary is to add it to the positions of its pieces."""
+        """The number that the primary adds to the positions of its pieces."""
 
     def counters(self) -> dict[str, Any]: ...
     def close(self) -> None:
-        """Nothing is applied any more: counters() are the last."""
+        """Stops applying; counters() then keep their last values."""

@@ -278,7 +278,7 @@ class Session:
     def metrics(self) -> dict[str, dict[str, object]]: ...
     def check(self, remote: RemoteRegion, operation: str, length: int) -> None:
         """
-        Raises unless the region is of the peer's present run and has so many bytes.
+        Raises unless the region belongs to the running process of the peer and has this length.
         """
 
     def read(self, remote: RemoteRegion, timeout_s: float) -> bytes | None:

@@ -177,14 +177,15 @@ nb::dict backlog_counters(EngineHandle& self) {
 }  // namespace
 
 void bind_kv_backlog(nb::module_& m, nb::class_<EngineHandle>& engine) {
-  nb::class_<BacklogReaderHandle>(m, "BacklogReader",
-                                  "Reads the log's records as they come. One thread at a time.")
+  nb::class_<BacklogReaderHandle>(
+      m, "BacklogReader", "Reads the records of the log as they are appended. Used by one thread at a time.")
       .def("read", read_backlog_records, nb::arg("max_bytes") = 1u << 20,
            nb::sig("def read(self, max_bytes: int = 1048576) -> tuple[bytes, int]"),
-           "Whole records, as many as there are and fit (one at least), and the LSN of what comes next. "
-           "ValueError: they are gone, as this reader was too slow.")
+           "Returns complete records, at least one and as many as fit, and the LSN after them. ValueError: "
+           "the backlog no longer has them, because this reader was too slow.")
       .def(
-          "lag", [](BacklogReaderHandle& self) { return self.get().lag(); }, "How many records it is behind.")
+          "lag", [](BacklogReaderHandle& self) { return self.get().lag(); },
+          "The number of records that have not been read yet.")
       .def_prop_ro("lag_bytes", [](BacklogReaderHandle& self) { return self.get().lag_bytes(); })
       .def_prop_ro("next_lsn", [](BacklogReaderHandle& self) { return self.get().next_lsn(); })
       .def_prop_ro("offset", [](BacklogReaderHandle& self) { return self.get().offset(); })
@@ -198,17 +199,19 @@ void bind_kv_backlog(nb::module_& m, nb::class_<EngineHandle>& engine) {
                                      backlog.wakes());
             return reader.lag_bytes() > 0;
           },
-          nb::arg("seconds"), "Until there is something to read, at most so long; True: there is.")
+          nb::arg("seconds"),
+          "Waits until records can be read, at most for the given time. Returns whether there are any.")
       .def("close", [](BacklogReaderHandle& self) { self.reader.reset(); });
-  nb::class_<BaseCopyHandle>(m, "BaseCopy",
-                             "Everything, or some slots, as records that an LogApplier applies in order.")
-      .def(
-          "read", read_copy, nb::arg("max_bytes") = 1u << 20,
-          "The next records, about so many bytes: images, and what was logged meanwhile. Empty: it is whole. "
-          "Never from within a command. ValueError: it has failed.")
+  nb::class_<BaseCopyHandle>(
+      m, "BaseCopy",
+      "A copy of all keys, or of those of some slots, as records that a LogApplier applies in order.")
+      .def("read", read_copy, nb::arg("max_bytes") = 1u << 20,
+           "Returns about `max_bytes` of the next records: values, and changes that were logged meanwhile. "
+           "Empty: "
+           "the copy is complete. Must not be called from within a command. ValueError: the copy has failed.")
       .def("fill", fill_piece, nb::arg("into"),
-           "The same straight into memory, to its end, or to where a long value would have to be cut, unless "
-           "the copy ends: a record may go on in the next piece. How many bytes there are.")
+           "Writes the next records into a buffer and returns their length. A record may continue in the "
+           "next buffer; a long value is not cut unless it begins the buffer.")
       .def_prop_ro("complete",
                    [](BaseCopyHandle& self) {
                      const auto held = self.engine->lock();
@@ -224,7 +227,8 @@ void bind_kv_backlog(nb::module_& m, nb::class_<EngineHandle>& engine) {
                      const auto held = self.engine->lock();
                      return self.get().fraction();
                    })
-      .def_ro("first_lsn", &BaseCopyHandle::first_lsn, "Of the first record that may be among the images.")
+      .def_ro("first_lsn", &BaseCopyHandle::first_lsn,
+              "The LSN of the first record that the copied values may already include.")
       .def(
           "take_reader",
           [](BaseCopyHandle& self) {
@@ -233,27 +237,29 @@ void bind_kv_backlog(nb::module_& m, nb::class_<EngineHandle>& engine) {
             if (!reader) throw nb::value_error("the copy is not complete, or its reader has been taken");
             return new BacklogReaderHandle(self.engine, std::move(reader));
           },
-          nb::keep_alive<0, 1>(), "What comes after a complete copy: nothing between them is missing.")
+          nb::keep_alive<0, 1>(),
+          "Returns the reader of the records after a complete copy; none between them is missing.")
       .def("close", [](BaseCopyHandle& self) {
         const auto held = self.engine->lock();
         self.copy.reset();
       });
   nb::class_<LogApplierHandle>(m, "LogApplier",
-                               "Applies what a base copy and a reader of another engine gave.")
+                               "Applies records of a base copy or of a backlog reader of another engine.")
       .def(nb::init<EngineHandle&, nb::object, uint64_t, nb::handle>(), nb::arg("engine"), nb::arg("run"),
            nb::kw_only(), nb::arg("lsn") = 0, nb::arg("slots").none() = nb::none(), nb::keep_alive<1, 2>(),
-           "`run` is called with (client, database, words) of what native code does not know, and says "
-           "whether it went well. `lsn`: what the source had up to there is here.")
+           "Calls `run` with (client, database, arguments) for commands that are not native; it returns "
+           "whether the command succeeded. `lsn`: the last record of the source that this engine has.")
       .def("apply", apply, nb::arg("records"), nb::kw_only(), nb::arg("checked") = false,
-           "Any piece of the stream; the last LSN of the source's that is here now. What has been applied is "
-           "passed over. `checked`: a sum over all of it has been. LogError: the piece is damaged.")
+           "Applies a piece of the stream, skips records that have been applied, and returns the last LSN "
+           "that this engine has. `checked`: the caller has verified a checksum of the whole piece. "
+           "LogError: the piece is damaged.")
       .def("close", &LogApplierHandle::close)
       .def_prop_ro("lsn", applier_figure<&kv::LogApplier::lsn>())
       .def_prop_ro("offset", applier_figure<&kv::LogApplier::offset>())
       .def_prop_ro("epoch", applier_figure<&kv::LogApplier::epoch>())
       .def_prop_ro("complete", applier_figure<&kv::LogApplier::is_complete>(),
-                   "A base copy's end has been seen.")
-      .def_prop_ro("idle", applier_figure<&kv::LogApplier::is_idle>(), "No part of a command is waited for.")
+                   "Whether the end of a base copy has been applied.")
+      .def_prop_ro("idle", applier_figure<&kv::LogApplier::is_idle>(), "Whether no command is incomplete.")
       .def_prop_ro("applied", applier_figure<&kv::LogApplier::applied>())
       .def_prop_ro("skipped", applier_figure<&kv::LogApplier::skipped>())
       .def_prop_ro("values", applier_figure<&kv::LogApplier::values>())
@@ -268,13 +274,13 @@ void bind_kv_backlog(nb::module_& m, nb::class_<EngineHandle>& engine) {
            nb::sig("def read_backlog(self, slots: collections.abc.Iterable[int] | None = None, from_lsn: int "
                    "| None = "
                    "None) -> BacklogReader"),
-           "The log from an LSN on, or from now on; `slots`: records of these, and of no key. ValueError: it "
-           "is not kept from there on.")
+           "Returns a reader of the log from an LSN, or from now. `slots`: only records of these slots and "
+           "records without a key. ValueError: the backlog does not reach back to that LSN.")
       .def(
           "base_copy", [](EngineHandle& self, nb::handle slots) { return new BaseCopyHandle(self, slots); },
           nb::arg("slots").none() = nb::none(), nb::keep_alive<0, 1>(), nb::rv_policy::take_ownership,
           nb::sig("def base_copy(self, slots: collections.abc.Iterable[int] | None = None) -> BaseCopy"),
-          "Begins a copy of everything, or of some slots, which goes on between commands.")
+          "Begins a copy of all keys, or of those of some slots; it continues between commands.")
       .def(
           "set_backlog_limits",
           [](EngineHandle& self, size_t keep_bytes, size_t hold_bytes) {
@@ -282,14 +288,17 @@ void bind_kv_backlog(nb::module_& m, nb::class_<EngineHandle>& engine) {
             self.engine->backlog().set_limits(keep_bytes, hold_bytes);
           },
           nb::kw_only(), nb::arg("keep_bytes"), nb::arg("hold_bytes"),
-          "How much of the log stays in memory: for those who come back, and for those who are behind.")
+          "Sets how many bytes of the log stay in memory: `keep_bytes` for replicas that reconnect, "
+          "`hold_bytes` for readers that are behind.")
       .def(
           "count_log_from",
           [](EngineHandle& self, uint64_t offset) {
             const auto held = self.lock();
             self.engine->count_from(offset);
           },
-          nb::arg("offset"), "Where another node's history ended, this one goes on. Who followed is lost.")
+          nb::arg("offset"),
+          "Continues the history of another node at this offset. Readers of the former history must start "
+          "again.")
       .def("backlog_counters", backlog_counters, nb::sig("def backlog_counters(self) -> dict[str, int]"));
 }
 

@@ -148,17 +148,17 @@ bool run_sender(CopySenderHandle& self, SessionHandle& session, uint64_t link, d
 }  // namespace
 
 void bind_kv_base_copy(nb::module_& m) {
-  nb::class_<CopyReceiverHandle>(m, "CopyReceiver",
-                                 "Takes the pieces of one base copy from windows of memory.")
+  nb::class_<CopyReceiverHandle>(
+      m, "CopyReceiver", "Applies the pieces of one base copy that a peer writes into windows of memory.")
       .def_prop_ro(
           "taken", [](CopyReceiverHandle& self) { return self.receiver->taken(); },
-          "Bytes that have been applied.")
+          "The number of bytes that have been applied.")
       .def_prop_ro(
           "failure", [](CopyReceiverHandle& self) { return self.receiver->failure(); },
-          "Why nothing more is applied; empty: nothing is wrong.")
+          "The reason why no further piece is applied; empty: there is none.")
       .def("close", &CopyReceiverHandle::close,
-           "Nothing is applied any more when this returns, and who waits is refused. Never from within a "
-           "command: it waits for its thread.");
+           "Stops applying pieces and refuses those that wait. Must not be called from within a command, "
+           "because it waits for the receiver's thread.");
   nb::class_<CopySenderHandle>(m, "CopySender",
                                "Sends a base copy, piece by piece, into windows of a peer's memory.")
       .def("__init__", make_copy_sender, nb::arg("copy"), nb::arg("header"), nb::arg("regions"),
@@ -167,22 +167,24 @@ void bind_kv_base_copy(nb::module_& m) {
            nb::sig("def __init__(self, copy: BaseCopy, header: bytes, regions: "
                    "collections.abc.Iterable[int], piece_bytes: int, *, observer: "
                    "collections.abc.Callable[[str, bytes], None] | None = None) -> None"),
-           "`header`: an envelope's, with what all have in common, and the first one's sequence. `observer` "
-           "is "
-           "shown each envelope before it leaves, and by which wire.")
-      .def("run", run_sender, nb::arg("session"), nb::arg("link"), nb::kw_only(), nb::arg("patience_s"),
-           "Until all of it is acknowledged (True) or stop() is called (False). Raises if it cannot go on by "
-           "this session, or, with a `link` other than 0, by this link: then it may be run again. Blocks.")
+           "`header`: the fields that all envelopes share, with the sequence number of the first. `observer` "
+           "is called with the wire and each envelope before it is sent.")
       .def(
-          "stop", [](CopySenderHandle& self) { self.stopped = true; }, "run() returns soon, from any thread.")
+          "run", run_sender, nb::arg("session"), nb::arg("link"), nb::kw_only(), nb::arg("patience_s"),
+          "Sends until everything is acknowledged (True) or stop() is called (False). Raises if the session, "
+          "or the given `link` if it is not 0, cannot be used; run() may then be called again. Blocks.")
+      .def(
+          "stop", [](CopySenderHandle& self) { self.stopped = true; },
+          "Makes run() return soon. Any thread may call it.")
       .def_prop_ro(
           "acknowledged", [](CopySenderHandle& self) { return self.sender->counters().acknowledged; },
-          "Bytes that the target has applied.")
+          "The number of bytes that the target has applied.")
       .def_prop_ro("pieces", [](CopySenderHandle& self) { return self.sender->counters().pieces; })
       .def_prop_ro(
           "refusal", [](CopySenderHandle& self) { return to_bytes(self.sender->refusal()); },
-          "The answer by which the target has refused a piece; empty: none. Not while it runs.");
-  nb::class_<CopyReceiversHandle>(m, "CopyReceivers", "Notices that pieces of base copies have landed.")
+          "The answer by which the target refused a piece; empty: none. Must not be read while run() runs.");
+  nb::class_<CopyReceiversHandle>(m, "CopyReceivers",
+                                  "Handles notices that pieces of base copies have been written.")
       .def("__init__", make_receivers, nb::arg("node"))
       .def("open", open_receiver, nb::arg("engine"), nb::arg("migration"), nb::arg("windows"),
            nb::arg("applier"), nb::kw_only(), nb::arg("observer").none() = nb::none(), nb::keep_alive<0, 2>(),
@@ -190,9 +192,8 @@ void bind_kv_base_copy(nb::module_& m) {
            nb::sig("def open(self, engine: Engine, migration: bytes, windows: "
                    "collections.abc.Iterable[typing_extensions.Buffer], applier: LogApplier, *, observer: "
                    "collections.abc.Callable[[bytes, bytes], None] | None = None) -> CopyReceiver"),
-           "For the pieces of this migration, instead of any receiver before. `observer` is shown each "
-           "notice and "
-           "the piece that it is about, on another thread.");
+           "Returns the receiver of this migration's pieces; it replaces an earlier one. `observer` is "
+           "called with each notice and its piece, on another thread.");
 }
 
 }  // namespace verbena::bind

@@ -82,7 +82,8 @@ const char* kept(const std::string& name) {
 }  // namespace
 
 void bind_kv_client(nb::module_& m) {
-  nb::class_<ClientHandle>(m, "Client", "A client by its number. One that is gone answers with nothing.")
+  nb::class_<ClientHandle>(m, "Client",
+                           "A client by its number. Calls for a client that has disconnected have no effect.")
       .def_ro("id", &ClientHandle::id)
       .def_prop_ro("here",
                    [](ClientHandle& self) { return with_client(self, [](kv::Client&) { return true; }); })
@@ -132,7 +133,8 @@ void bind_kv_client(nb::module_& m) {
                    [](ClientHandle& self) {
                      return with_client(self, [](kv::Client& client) { return client.pending_out(); });
                    })
-      .def("reply", reply, nb::arg("value").none(), "Answers, or pushes, in the protocol that it speaks.")
+      .def("reply", reply, nb::arg("value").none(),
+           "Sends a reply or a push message in the client's version of RESP.")
       .def(
           "write",
           [](ClientHandle& self, const nb::bytes& raw) {
@@ -141,7 +143,7 @@ void bind_kv_client(nb::module_& m) {
               self.engine->engine->schedule_write(client);
             });
           },
-          nb::arg("raw"), "The same for what is RESP already.")
+          nb::arg("raw"), "Sends bytes that are RESP already.")
       .def(
           "take_out",
           [](ClientHandle& self, size_t from) {
@@ -152,8 +154,9 @@ void bind_kv_client(nb::module_& m) {
               return nb::object(to_bytes(taken));
             });
           },
-          nb::arg("start"), "What has been answered from there on, taken back.")
-      .def("run_native", run_native, nb::arg("argv"), "False: native code has no such command.")
+          nb::arg("start"), "Removes and returns the output after this position.")
+      .def("run_native", run_native, nb::arg("argv"),
+           "Runs a native command. False: the command is not native.")
       .def(
           "watch",
           [](ClientHandle& self, uint32_t database, const nb::bytes& key) {
@@ -161,8 +164,8 @@ void bind_kv_client(nb::module_& m) {
             self.engine->engine->keyspace.watch(database, view_of(key), self.id);
           },
           nb::arg("database"), nb::arg("key"))
-      .def("resume", resume, "The same for one that is not blocked any more, but was.")
-      .def("unblock", unblock, "It goes on with what it has said meanwhile.")
+      .def("resume", resume, "Resumes a client that was blocked.")
+      .def("unblock", unblock, "Unblocks the client and runs the requests that arrived meanwhile.")
       .def(
           "close",
           [](ClientHandle& self, bool at_once) {
@@ -171,7 +174,8 @@ void bind_kv_client(nb::module_& m) {
               self.engine->engine->schedule_write(client);
             });
           },
-          nb::kw_only(), nb::arg("at_once") = false, "After it has heard what there is, or at once.");
+          nb::kw_only(), nb::arg("at_once") = false,
+          "Disconnects the client after its pending output has been sent, or at once.");
 }
 
 }  // namespace verbena::bind

@@ -181,11 +181,12 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
           "Makes the engine a cluster node: from now on it serves only the slots that set_owners() gives it.")
       .def("set_owners", set_owners, nb::arg("owners"), nb::arg("addresses"), nb::kw_only(),
            nb::arg("primary") = kv::SlotTable::kUnassigned,
-           "Who owns each slot: two bytes each, an index into `addresses`; 0: this node, 65535: nobody.")
+           "Sets the owner of each slot, two bytes each: an index into `addresses`; 0: this node, 65535: "
+           "none.")
       .def("set_slot", set_slot, nb::arg("slot"), nb::kw_only(), nb::arg("migrating_to") = 0,
            nb::arg("importing") = false)
       .def("fence", fence, nb::arg("slots"), nb::arg("fenced"),
-           "Commands on these slots wait, or need not any more. The log's position now.")
+           "Makes commands on these slots wait, or lets them run again. Returns the position of the log.")
       .def(
           "commit",
           [](EngineHandle& self) {
@@ -193,14 +194,15 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
             self.engine->commit();
             return self.engine->refusal().empty();
           },
-          "What has happened is kept as the log promises; False: it cannot be.")
+          "Commits the changes so far as the log guarantees it. False: the commit failed.")
       .def("reserve", reserve, nb::arg("nbytes"), nb::kw_only(), nb::arg("seconds"),
-           "Makes room for so many bytes of values, as far as that can be done within the time. StoreError: "
-           "there is no memory.")
-      .def("release_held", release_held, "Those who wait try again.")
+           "Reserves memory for `nbytes` of values, as far as possible within the time. StoreError: there is "
+           "no memory.")
+      .def("release_held", release_held, "Resumes the clients that wait for fenced slots.")
       .def("check_slot", check, nb::arg("client"), nb::arg("keys"), nb::arg("writes"),
            nb::sig("def check_slot(self, client: int, keys: list[bytes], writes: bool) -> str | None"),
-           "May it be served here? None: yes; \"\": it has to wait; else the error that says where to go.")
+           "Returns whether this node may run a command on the keys. None: yes; \"\": it must wait; "
+           "otherwise the error reply with the redirection.")
       .def(
           "set_lease",
           [](EngineHandle& self, uint64_t ends_ns) {
@@ -208,7 +210,9 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
             const auto held = self.lock();
             table.lease_ends_ns = ends_ns;
           },
-          nb::arg("ends_ns"), "By time.monotonic_ns(): nothing is served after that; 0: there is no lease.")
+          nb::arg("ends_ns"),
+          "Sets the time of time.monotonic_ns() after which this node serves no command; 0: there is no "
+          "lease.")
       .def(
           "count_slot",
           [](EngineHandle& self, uint32_t slot) {
@@ -218,7 +222,8 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
           nb::arg("slot"))
       .def("slot_keys", slot_keys, nb::arg("slot"), nb::arg("most"),
            nb::sig("def slot_keys(self, slot: int, most: int) -> list[bytes]"));
-  nb::class_<DigestHandle>(m, "SlotDigest", "The sum of what slots hold, kept up to date while it changes.")
+  nb::class_<DigestHandle>(m, "SlotDigest",
+                           "A digest of the keys of some slots, kept up to date while they change.")
       .def(nb::init<EngineHandle&, nb::handle>(), nb::arg("engine"), nb::arg("slots"), nb::keep_alive<1, 2>())
       .def(
           "work",
@@ -228,9 +233,8 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
             return self.get().work(deadline(seconds), still);
           },
           nb::arg("seconds"), nb::kw_only(), nb::arg("still") = false,
-          "Some of the work; True: nothing is left for now. `still`: nothing changes any more, so large "
-          "values "
-          "that changed too often are summed as well.")
+          "Does some of the work. True: nothing is left for now. `still`: the slots no longer change, so "
+          "that large values which changed too often are included too.")
       .def(
           "finish",
           [](DigestHandle& self, uint64_t now_ms, const std::vector<uint64_t>& left_out) {
@@ -245,23 +249,23 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
           nb::arg("now_ms"), nb::arg("left_out") = std::vector<uint64_t>(),
           nb::sig(
               "def finish(self, now_ms: int, left_out: Sequence[int] = ...) -> tuple[int, int, list[int]]"),
-          "The sum, how many keys, and names of large values that are not through: only their type, length "
-          "and "
-          "expiry are in it, as of those that the other end leaves out.")
+          "Returns the digest, the number of keys, and the numbers of large values that are not included "
+          "completely: the digest has only their type, length and expiry, as of those in `left_out`, which "
+          "the other end could not include.")
       .def_prop_ro(
           "summed",
           [](DigestHandle& self) {
             const auto held = self.engine->lock();
             return self.get().summed();
           },
-          "Bytes of strings, and elements, that were read so far.")
+          "The number of bytes of strings and of elements that have been read.")
       .def_prop_ro("pending",
                    [](DigestHandle& self) {
                      const auto held = self.engine->lock();
                      return self.get().pending();
                    })
       .def("close", &DigestHandle::close);
-  nb::class_<SweepHandle>(m, "SlotSweep", "Takes the keys of slots out of the store, and logs it.")
+  nb::class_<SweepHandle>(m, "SlotSweep", "Deletes the keys of some slots and logs the deletion.")
       .def(nb::init<EngineHandle&, nb::handle>(), nb::arg("engine"), nb::arg("slots"), nb::keep_alive<1, 2>())
       .def(
           "work",

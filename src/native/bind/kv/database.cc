@@ -191,7 +191,7 @@ void bind_kv_database(nb::module_& m) {
         for (const nb::handle each : objects) untrack(each);
       },
       nb::arg("objects"), nb::sig("def untrack(objects: list[object]) -> None"),
-      "Python's collector does not look into these any more.");
+      "Excludes these objects from Python's garbage collection.");
   m.def(
       "use_kinds",
       [](nb::handle hash, nb::handle list, nb::handle set, nb::handle zset, nb::handle error) {
@@ -200,8 +200,8 @@ void bind_kv_database(nb::module_& m) {
         wrong_type = error.inc_ref().ptr();
       },
       nb::arg("hash"), nb::arg("list"), nb::arg("set"), nb::arg("sorted_set"), nb::arg("wrong_type"),
-      "The classes of values that Python holds, and the error for the wrong one.");
-  nb::class_<DatabaseHandle>(m, "Database", "One keyspace. For the engine's thread, within a command.")
+      "Sets the classes of values that Python holds, and the error for a value of the wrong type.");
+  nb::class_<DatabaseHandle>(m, "Database", "One database. Only for the engine's thread, within a command.")
       .def_ro("index", &DatabaseHandle::number)
       .def("get", get, nb::arg("key"), nb::arg("kind"))
       .def("obtain", obtain, nb::arg("key"), nb::arg("kind"))
@@ -224,8 +224,8 @@ void bind_kv_database(nb::module_& m) {
           },
           nb::arg("key"))
       .def("changed", changed, nb::arg("key"),
-           "Tells those who watch it, counts a collection's memory, and removes an empty one; True: there is "
-           "no such key any more.")
+           "Notes that a key has changed: for WATCH, for the memory of a collection, and to remove an empty "
+           "one. True: the key was removed.")
       .def(
           "exists",
           [](DatabaseHandle& self, const nb::bytes& key) {
@@ -238,14 +238,15 @@ void bind_kv_database(nb::module_& m) {
       .def("scan", scan, nb::arg("cursor"), nb::arg("count"), nb::arg("details") = false,
            nb::sig(
                "def scan(self, cursor: int, count: int, details: bool = False) -> tuple[int, list[object]]"),
-           "The next cursor and keys, or (key, value, expires_ms) with `details`.")
+           "Returns the next cursor and keys, or (key, value, expires_ms) with `details`.")
       .def("random_key",
            [](DatabaseHandle& self) -> nb::object {
              Use use(self);
              const auto key = use.database.random_key();
              return key ? nb::object(to_bytes(*key)) : nb::none();
            })
-      .def("details", details, nb::arg("key"), "(type, bytes, idle seconds, frequency), or None.")
+      .def("details", details, nb::arg("key"),
+           "Returns (type, bytes, idle seconds, frequency). None: the key does not exist.")
       .def("clear",
            [](DatabaseHandle& self) {
              Use use(self);

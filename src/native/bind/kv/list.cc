@@ -161,12 +161,12 @@ size_t ElementList::remove(const nb::bytes& element, Py_ssize_t limit) {
 }
 
 void bind_kv_list(nb::module_& m) {
-  nb::class_<Cursor>(m, "ListCursor", "Elements of a list, one after another.")
+  nb::class_<Cursor>(m, "ListCursor", "Iterates over the elements of a list.")
       .def(
           "__iter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __iter__(self) -> ListCursor"))
       .def("__next__", &Cursor::next, nb::sig("def __next__(self) -> bytes"));
-  auto list = nb::class_<ElementList>(m, "List", "Elements, left to right.");
+  auto list = nb::class_<ElementList>(m, "List", "A list of bytes, from left to right.");
   list.attr("TYPE") = "list";
   list.def(
           "__init__",
@@ -178,7 +178,7 @@ void bind_kv_list(nb::module_& m) {
           nb::arg("elements") = nb::tuple(),
           nb::sig("def __init__(self, elements: Iterable[bytes] = ()) -> None"))
       .def_prop_ro("memory_bytes", &ElementList::held,
-                   "About how much memory it takes, counted as elements come and go.")
+                   "The approximate memory use, kept up to date as elements are added and removed.")
       .def("__len__", &ElementList::size)
       .def(
           "__iter__", [](nb::handle self) { return cursor(self, true); },
@@ -218,7 +218,7 @@ void bind_kv_list(nb::module_& m) {
             self.insert(0, all);
           },
           nb::arg("elements"), nb::sig("def extendleft(self, elements: Iterable[bytes]) -> None"),
-          "The last one is the first then.")
+          "Adds elements at the left, one after another: the last becomes the first.")
       .def(
           "insert",
           [](ElementList& self, size_t place, const nb::bytes& element) {
@@ -241,15 +241,14 @@ void bind_kv_list(nb::module_& m) {
           nb::arg("start"), nb::arg("stop"), "Only these places stay.")
       .def("clear", [](ElementList& self) { self.erase(0, self.size()); })
       .def("remove", &ElementList::remove, nb::arg("element"), nb::arg("limit"),
-           "Takes away what equals it: so many from the left, or (negative) from the right, or (0) all. How "
-           "many "
-           "there were.")
-      .def("index", index, nb::arg("element"), "The first place of what equals it, or ValueError.")
-      .def(
-          "places", places_of, nb::arg("element"), nb::arg("rank"), nb::arg("count"), nb::arg("most"),
-          nb::sig("def places(self, element: bytes, rank: int, count: int, most: int) -> list[int]"),
-          "Places of what equals it, from the rank-th on (negative: from the right): `count` of them, or (0) "
-          "all, among the first `most` that are looked at, or (0) all.")
+           "Removes elements that equal `element`: `limit` from the left, from the right if negative, all if "
+           "0. Returns their number.")
+      .def("index", index, nb::arg("element"),
+           "Returns the first index of the element. ValueError: there is none.")
+      .def("places", places_of, nb::arg("element"), nb::arg("rank"), nb::arg("count"), nb::arg("most"),
+           nb::sig("def places(self, element: bytes, rank: int, count: int, most: int) -> list[int]"),
+           "Returns indexes of the element from its `rank`-th occurrence (negative: from the right): `count` "
+           "of them (0: all), comparing at most `most` elements (0: all).")
       .def("section", section, nb::arg("start"), nb::arg("stop"),
            nb::sig("def section(self, start: int, stop: int) -> list[bytes]"))
       .def(

@@ -214,15 +214,16 @@ nb::dict examine(const std::string& path, bool snapshot) {
 void bind_kv_log(nb::module_& m) {
   m.def(
       "key_slot", [](const nb::bytes& key) { return kv::key_slot(view_of(key)); }, nb::arg("key"),
-      "The slot of a key, or of its {hash tag}.");
+      "Returns the slot of a key, or of its {hash tag}.");
   m.def("examine", examine, nb::arg("path"), nb::kw_only(), nb::arg("snapshot") = false,
         nb::sig("def examine(path: str, *, snapshot: bool = False) -> dict[str, typing.Any]"),
-        "Reads every record of a segment or snapshot: what is whole, and what is wrong.");
-  nb::class_<LogHandle>(m, "Log", "The log of an engine's effects; it is the engine's journal until closed.")
+        "Reads every record of a segment or snapshot. Reports which are complete and the first fault.");
+  nb::class_<LogHandle>(m, "Log",
+                        "The log of an engine on disk. It receives the engine's changes until it is closed.")
       .def(nb::init<EngineHandle&, std::string, const std::string&, uint64_t, uint32_t>(), nb::arg("engine"),
            nb::kw_only(), nb::arg("directory"), nb::arg("fsync"), nb::arg("next_lsn"), nb::arg("epoch"),
            nb::keep_alive<1, 2>())
-      .def("close", &LogHandle::close, "All of it goes to the disk first.")
+      .def("close", &LogHandle::close, "Writes everything to the disk, then closes the log.")
       .def(
           "flush",
           [](LogHandle& self) {
@@ -230,14 +231,14 @@ void bind_kv_log(nb::module_& m) {
             const Unlocked unlocked;
             return self.log->flush();
           },
-          "All that has happened goes to the disk; False: it could not.")
+          "Writes all changes to the disk. False: it failed.")
       .def(
           "clear_sync_failure",
           [](LogHandle& self) {
             const auto held = self.engine->lock();
             self.log->clear_sync_failure();
           },
-          "A snapshot of everything is safe: what could not be synced before does not matter.")
+          "Clears an earlier fsync failure, because a complete snapshot is on the disk.")
       .def(
           "set_fsync",
           [](LogHandle& self, const std::string& policy) {
@@ -251,24 +252,25 @@ void bind_kv_log(nb::module_& m) {
                      return self.log->write_error;
                    })
       .def("counters", log_counters, nb::sig("def counters(self) -> dict[str, int]"));
-  nb::class_<SnapshotHandle>(m, "Snapshot", "A copy of everything, made while commands go on.")
+  nb::class_<SnapshotHandle>(m, "Snapshot", "A snapshot of all keys, written between commands.")
       .def(nb::init<LogHandle&, const std::string&, uint32_t>(), nb::arg("log"), nb::kw_only(),
            nb::arg("path"), nb::arg("epoch"), nb::keep_alive<1, 2>())
-      .def("finish", finish, "Makes the rest of it at once; False: it failed.")
-      .def("close", &SnapshotHandle::close, "Gives it up if it is not done.")
-      .def_prop_ro("state", state, "scanning, writing, done or failed")
+      .def("finish", finish, "Writes the rest of the snapshot at once. False: it failed.")
+      .def("close", &SnapshotHandle::close, "Discards the snapshot if it is not complete.")
+      .def_prop_ro("state", state, "The state: scanning, writing, done or failed.")
       .def_prop_ro("error", [](SnapshotHandle& self) { return self.get().error(); })
       .def("counters", snapshot_counters, nb::sig("def counters(self) -> dict[str, int]"));
   nb::class_<LoaderHandle>(m, "Loader",
-                           "Applies snapshots and segments to an engine, which is loading meanwhile.")
+                           "Applies snapshots and log segments to an engine whose `loading` is set.")
       .def(nb::init<EngineHandle&, nb::object>(), nb::arg("engine"), nb::arg("apply"), nb::keep_alive<1, 2>(),
-           "`apply` is called with (database, words) of what native code does not know.")
+           "Calls `apply` with (database, arguments) for commands that are not native.")
       .def_prop_ro(
           "client", [](LoaderHandle& self) { return ClientHandle{self.engine, self.log_client->id}; },
-          "Whose commands they are; nobody hears the replies.")
+          "The client as which the records are applied. Its replies are discarded.")
       .def("begin", begin, nb::arg("phase"), nb::arg("path"), nb::arg("whole_bytes"), nb::arg("last_lsn"),
            "`phase`: survey, snapshot or log.")
-      .def("step", step, nb::arg("seconds"), "Works for so long; False: the file is through.")
+      .def("step", step, nb::arg("seconds"),
+           "Applies records for the given time. False: the file is finished.")
       .def("close", &LoaderHandle::close)
       .def_prop_ro("fraction", [](LoaderHandle& self) { return self.get().fraction(); })
       .def_prop_ro("applied", [](LoaderHandle& self) { return self.get().applied(); })

@@ -151,24 +151,24 @@ nb::dict receiver_counters(ReplicationReceiverHandle& self) {
 void bind_kv_replication(nb::module_& m) {
   m.attr("REPLICA_POSITION_BYTES") = sizeof(kv::ReplicaPosition);
   nb::class_<ReplicationSenderHandle>(m, "ReplicationSender",
-                                      "Sends a replica what it lacks, and the log as it grows.")
+                                      "Sends a replica the data that it lacks, then the log as it grows.")
       .def("__init__", make_replication_sender, nb::arg("engine"), nb::arg("session"), nb::kw_only(),
            nb::arg("ring_key"), nb::arg("mark"), nb::arg("ring_bytes"), nb::arg("by_write"),
            nb::arg("place").none(), nb::arg("max_inline"), nb::arg("lsn").none(), nb::arg("offset"),
            nb::arg("on_receipt"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
-           "Behind `lsn` and `offset` if the log is kept from there on; else with a copy of everything. "
-           "`place`: "
-           "lent to the replica, so that it tells how far it is.")
-      .def_ro("full", &ReplicationSenderHandle::full, "It began with a copy of everything.")
-      .def_ro("lsn", &ReplicationSenderHandle::lsn, "Behind which the stream begins.")
+           "Continues after `lsn` and `offset` if the backlog reaches back that far; otherwise begins with a "
+           "base copy. `place`: memory into which the replica writes its position.")
+      .def_ro("full", &ReplicationSenderHandle::full, "Whether it began with a base copy.")
+      .def_ro("lsn", &ReplicationSenderHandle::lsn, "The LSN after which the stream begins.")
       .def_ro("offset", &ReplicationSenderHandle::offset)
       .def("counters", sender_counters, nb::sig("def counters(self) -> dict[str, typing.Any]"))
       .def(
           "set_eager", [](ReplicationSenderHandle& self, bool eager) { self.get().set_eager(eager); },
-          nb::arg("eager"), "Somebody waits for receipts.")
-      .def("close", &ReplicationSenderHandle::close, "Never from within a command: it waits for its thread.");
+          nb::arg("eager"), "Requests receipts without delay, because a client waits for them (WAIT).")
+      .def("close", &ReplicationSenderHandle::close,
+           "Ends the thread. Must not be called from within a command, because it waits for the thread.");
   nb::class_<ReplicationReceiverHandle>(m, "ReplicationReceiver",
-                                        "Takes a primary's log from a session, and applies it.")
+                                        "Receives a primary's log over a session and applies it.")
       .def("__init__", make_receiver, nb::arg("engine"), nb::arg("session"), nb::arg("ring"),
            nb::arg("applier"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>())
       .def(
@@ -179,15 +179,14 @@ void bind_kv_replication(nb::module_& m) {
             self.get().begin(full, offset, place_key);
           },
           nb::kw_only(), nb::arg("full"), nb::arg("offset"), nb::arg("place_key"),
-          "As the primary has answered; `full`: all that is here goes. `place_key`: of memory where it wants "
-          "to "
-          "see how far this is; 0: it does not.")
+          "Starts with the values of the primary's answer. `full`: all present keys are deleted first. "
+          "`place_key`: the region into which the position is written; 0: none.")
       .def_prop_ro(
           "mark", [](ReplicationReceiverHandle& self) { return self.get().mark(); },
-          "The primary is to add it to the positions of its pieces.")
+          "The number that the primary adds to the positions of its pieces.")
       .def("counters", receiver_counters, nb::sig("def counters(self) -> dict[str, typing.Any]"))
       .def("close", &ReplicationReceiverHandle::close,
-           "Nothing is applied any more: counters() are the last.");
+           "Stops applying; counters() then keep their last values.");
 }
 
 }  // namespace verbena::bind

@@ -120,7 +120,7 @@ void bind_kv_replies(nb::module_& m) {
         classes = {error.ptr(), pairs.ptr(), null_array.ptr(), verbatim.ptr(), push.ptr(), none.ptr()};
       },
       nb::arg("error"), nb::arg("pairs"), nb::arg("null_array"), nb::arg("verbatim"), nb::arg("push"),
-      nb::arg("no_reply"), "The classes of replies that have no type of Python's own.");
+      nb::arg("no_reply"), "Sets the classes of replies for which Python has no type.");
   m.def(
       "encode",
       [](nb::handle reply, int version) {

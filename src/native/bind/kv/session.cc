@@ -130,14 +130,14 @@ nb::object get_into(OneSidedReaderHandle& self, const nb::bytes& key, nb::handle
 }  // namespace
 
 void bind_kv_session(nb::module_& m) {
-  nb::class_<Absent>(m, "Absent", "What a lookup in vain returns.").def("__repr__", [](const Absent&) {
-    return "ABSENT";
-  });
+  nb::class_<Absent>(m, "Absent", "The result of a look-up for a key that does not exist.")
+      .def("__repr__", [](const Absent&) { return "ABSENT"; });
   absent = new nb::object(nb::cast(Absent{}));
   m.attr("ABSENT") = *absent;
 
-  nb::class_<SessionFrontendHandle>(m, "SessionFrontend",
-                                    "Lets sessions of a node into an engine. Outlived by neither.")
+  nb::class_<SessionFrontendHandle>(
+      m, "SessionFrontend",
+      "Serves the sessions of a node. Keep engine and node alive longer than this object.")
       .def("__init__", make_frontend, nb::arg("engine"), nb::arg("node"), nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>())
       .def(
@@ -146,11 +146,11 @@ void bind_kv_session(nb::module_& m) {
             const Unlocked unlocked;
             self.frontend->add_region(key);
           },
-          nb::arg("key"), "The engine's next chunk of memory can be read by this key.")
+          nb::arg("key"), "Sets the region key of the engine's next chunk of memory.")
       .def_prop_ro("requests", [](SessionFrontendHandle& self) { return self.frontend->requests(); });
 
   nb::class_<OneSidedReaderHandle>(m, "OneSidedReader",
-                                   "Reads a store's strings from its memory, by a session.")
+                                   "Reads strings from the memory of a store over a session.")
       .def(
           "__init__",
           [](OneSidedReaderHandle* self, SessionHandle& session, uint32_t database) {
@@ -165,16 +165,17 @@ void bind_kv_session(nb::module_& m) {
             const auto held = lock(self);
             return self.reader->load(view_of(layout));
           },
-          nb::arg("layout"), "What the server's kv.layout said; False: it was not that.")
+          nb::arg("layout"), "Uses the reply to kv.layout. False: it is not valid.")
       .def("get", get_one, nb::arg("key"), nb::sig("def get(self, key: bytes) -> bytes | Absent | None"),
-           "The string, ABSENT, or None: the server must be asked.")
+           "Returns the string or ABSENT. None: send the command to the server.")
       .def("get_many", get_many, nb::arg("keys"),
            nb::sig("def get_many(self, keys: collections.abc.Iterable[str | bytes]) -> "
                    "tuple[list[bytes | None], list[int]]"),
-           "The strings, None where there is no such key, and which the server must be asked for.")
+           "Returns the strings, None for keys that do not exist, and the indexes of the keys to request "
+           "from the server.")
       .def("get_into", get_into, nb::arg("key"), nb::arg("buffer"),
            nb::sig("def get_into(self, key: bytes, buffer: object) -> int | Absent | None"),
-           "Its length; if it is longer than the buffer, nothing was written.")
+           "Returns the length of the string. If it exceeds the buffer, nothing was written.")
       .def_prop_ro("reads", [](OneSidedReaderHandle& self) { return self.reader->reads(); });
 }
 

@@ -32,7 +32,8 @@ void bind_kv_tracking(nb::class_<EngineHandle>& engine) {
           nb::arg("client"), nb::arg("prefixes"), nb::kw_only(), nb::arg("broadcasts"), nb::arg("skips_own"),
           nb::sig("def track(self, client: int, prefixes: collections.abc.Iterable[bytes], *, broadcasts: "
                   "bool, skips_own: bool) -> None"),
-          "The client hears of keys that it has read, or of all with these prefixes if it broadcasts.")
+          "Sends the client invalidations of keys that it has read, or in broadcast mode of all keys with "
+          "these prefixes.")
       .def(
           "untrack",
           [](EngineHandle& self, uint64_t client) {
@@ -48,21 +49,21 @@ void bind_kv_tracking(nb::class_<EngineHandle>& engine) {
           },
           nb::arg("client"), nb::arg("keys"),
           nb::sig("def remember(self, client: int, keys: collections.abc.Iterable[bytes]) -> None"),
-          "It has read them, if it tracks.")
+          "Notes that the client has read these keys, if it tracks keys.")
       .def(
           "invalidate_all",
           [](EngineHandle& self) {
             const auto held = self.lock();
             self.engine->tracking.all_changed();
           },
-          "Whoever tracks hears that all it has may be out of date.")
+          "Sends all tracking clients an invalidation of every key.")
       .def(
           "limit_tracking",
           [](EngineHandle& self, size_t keys) {
             const auto held = self.lock();
             self.engine->tracking.limit(keys);
           },
-          nb::arg("keys"), "So many are remembered at most; 0: no bound.")
+          nb::arg("keys"), "Sets the maximum number of tracked keys; 0: no limit.")
       .def_prop_rw(
           "current_client",
           [](EngineHandle& self) {
@@ -73,7 +74,7 @@ void bind_kv_tracking(nb::class_<EngineHandle>& engine) {
             const auto held = self.lock();
             self.engine->keyspace.current_client = client;
           },
-          "Whose command changes keys now; 0: nobody's.");
+          "The client whose command changes keys at present; 0: none.");
 }
 
 }  // namespace verbena::bind

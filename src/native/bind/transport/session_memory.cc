@@ -159,7 +159,7 @@ void transfer(SessionHandle& self, bool is_put, const nb::handle& buffer, const 
 void bind_session_memory(nb::class_<SessionHandle>& session) {
   session
       .def("check", check, nb::arg("remote"), nb::arg("operation"), nb::arg("length"),
-           "Raises unless the region is of the peer's present run and has so many bytes.")
+           "Raises unless the region belongs to the running process of the peer and has this length.")
       .def("read", read, nb::arg("remote"), nb::arg("timeout_s"),
            nb::sig("def read(self, remote: RemoteRegion, timeout_s: float) -> bytes | None"),
            "None: it is longer than a message buffer.")

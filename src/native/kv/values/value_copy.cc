@@ -24,7 +24,7 @@ bool ValueCopy::step(Engine& engine, Database& database, const Put& put) {
     return false;
   }
   PythonHandler* const handler = engine.handler();
-  if (!handler) return fail("nobody knows how to write a value");
+  if (!handler) return fail("no handler can write the value");
   if (!lost_ && (!walk_ || object_ != entry.object())) {
     object_ = entry.object();
     walk_ = handler->walk(object_);

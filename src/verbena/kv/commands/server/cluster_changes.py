@@ -180,7 +180,7 @@ def move(call: Call, range_: bytes, id: bytes) -> Reply:
         raise CommandError(f"ERR {error}") from None
     source = node.map.owner_of(wanted.first)
     if source is None:
-        raise CommandError(f"ERR nobody has slot {wanted.first}")
+        raise CommandError(f"ERR no node has slot {wanted.first}")
     begun = Move(secrets.token_hex(16), wanted, source, target)
 
     async def make() -> Reply:
