@@ -123,8 +123,8 @@ RespLoad::Result RespLoad::run_one(std::span<double> samples_ns, uint64_t timeou
   Result result;
   Connection& connection = connections_.front();
   Counter& replies = connection.replies;
-  const timeval patience{static_cast<time_t>(timeout_ns / 1'000'000'000), 1};
-  setsockopt(connection.socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  const timeval receive_timeout{static_cast<time_t>(timeout_ns / 1'000'000'000), 1};
+  setsockopt(connection.socket, SOL_SOCKET, SO_RCVTIMEO, &receive_timeout, sizeof receive_timeout);
   for (double& sample : samples_ns) {
     fill(connection);
     if (!send(connection, true)) return result;

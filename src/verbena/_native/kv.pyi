@@ -852,7 +852,7 @@ class CopySender:
         `header`: the fields that all envelopes share, with the sequence number of the first. `observer` is called with the wire and each envelope before it is sent.
         """
 
-    def run(self, session: verbena._native.transport.Session, link: int, *, patience_s: float) -> bool:
+    def run(self, session: verbena._native.transport.Session, link: int, *, answer_timeout_s: float) -> bool:
         """
         Sends until everything is acknowledged (True) or stop() is called (False). Raises if the session, or the given `link` if it is not 0, cannot be used; run() may then be called again. Blocks.
         """

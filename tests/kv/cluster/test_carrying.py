@@ -101,7 +101,7 @@ def contents(target: Target) -> dict[bytes, bytes]:
 
 
 async def run(carrying: _native.kv.CopySender, session: Session, link: int = 0) -> bool:
-    return await asyncio.to_thread(carrying.run, session._native, link, patience_s=30)
+    return await asyncio.to_thread(carrying.run, session._native, link, answer_timeout_s=30)
 
 
 async def test_all_of_it_arrives_in_order(
@@ -193,7 +193,7 @@ async def test_a_base_copy_stops_when_the_move_is_aborted(
     """It also stops if nothing is acknowledged within the time limit, or when the copy is closed."""
     carrying = carrier(engine, target)
     with pytest.raises(errors.VerbenaError) as raised:
-        await asyncio.to_thread(carrying.run, session._native, 0, patience_s=0.05)
+        await asyncio.to_thread(carrying.run, session._native, 0, answer_timeout_s=0.05)
     assert raised.value.code == "call_timeout"
     running = asyncio.ensure_future(run(carrying, session))
     await asyncio.to_thread(target.held.wait)

@@ -120,7 +120,7 @@ void make_copy_sender(CopySenderHandle* self, BaseCopyHandle& copy, const nb::by
 }
 
 // True: the target has acknowledged the whole copy. False: stop() was called.
-bool run_sender(CopySenderHandle& self, SessionHandle& session, uint64_t link, double patience_s) {
+bool run_sender(CopySenderHandle& self, SessionHandle& session, uint64_t link, double answer_timeout_s) {
   kv::CopySender& sender = *self.sender;
   transport::BulkResult result;
   {
@@ -132,7 +132,7 @@ bool run_sender(CopySenderHandle& self, SessionHandle& session, uint64_t link, d
         moved_ns = now_ns();
       }
       return !self.stopped.load(std::memory_order_relaxed) &&
-             now_ns() - moved_ns < static_cast<uint64_t>(patience_s * 1e9);
+             now_ns() - moved_ns < static_cast<uint64_t>(answer_timeout_s * 1e9);
     };
     result = sender.run(*session.node, *session.session, link, keep_going);
   }
@@ -170,7 +170,7 @@ void bind_kv_base_copy(nb::module_& m) {
            "`header`: the fields that all envelopes share, with the sequence number of the first. `observer` "
            "is called with the wire and each envelope before it is sent.")
       .def(
-          "run", run_sender, nb::arg("session"), nb::arg("link"), nb::kw_only(), nb::arg("patience_s"),
+          "run", run_sender, nb::arg("session"), nb::arg("link"), nb::kw_only(), nb::arg("answer_timeout_s"),
           "Sends until everything is acknowledged (True) or stop() is called (False). Raises if the session, "
           "or the given `link` if it is not 0, cannot be used; run() may then be called again. Blocks.")
       .def(

@@ -64,7 +64,7 @@ class BaseCopySender:
         wire = session.wire or ""
         by_rdma = fast and wire in RDMA_WIRES
         running = asyncio.ensure_future(
-            asyncio.to_thread(self._sender.run, session._native, link, patience_s=_ANSWER_TIMEOUT_S)
+            asyncio.to_thread(self._sender.run, session._native, link, answer_timeout_s=_ANSWER_TIMEOUT_S)
         )
         try:
             while not running.done():

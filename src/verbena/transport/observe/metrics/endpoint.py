@@ -115,7 +115,7 @@ class MetricsServer:
         if path not in (*page.FILES, "/status.json", "/metrics", "/healthz"):
             return 404, TEXT, "there are /, /status.json, /metrics and /healthz\n"
         if request_line[0] != "GET":
-            return 405, TEXT, "GET it\n"
+            return 405, TEXT, "only GET is allowed\n"
         if path == "/healthz":
             return (503, TEXT, "closed\n") if self._node._closed else (200, TEXT, "ok\n")
         if path in page.FILES:
