@@ -88,7 +88,7 @@ def _take(address: str, admin: str, out: Path) -> None:
         window.open(f"http://{pages[0]}/")
         window.until("document.querySelectorAll('#latency-body svg').length >= 1")
         window.until("!document.querySelector('#latency-body').innerText.includes('since start')")
-        window.picture(out / "node-page-caller.png")
+        window.picture(out / "node-page-client.png")
     stop.set()
     for thread in threads:
         thread.join(20)

@@ -10,7 +10,7 @@ from verbena.transport import RemoteRegion, Session
 
 # In a bulk transfer the peer's program takes part, because it compares checksums. Over shm, a short READ or
 # WRITE is a local copy: up to this length, several of them take less time than waking up the peer.
-_SHM_MESSAGE_BYTES = 64 << 10
+_SHM_BULK_FROM_BYTES = 64 << 10
 
 
 class Window:
@@ -52,7 +52,7 @@ class Window:
             return dict(self._counters)
 
     def _bulk_above(self) -> int:
-        return max(self._short, _SHM_MESSAGE_BYTES) if self.session.wire == "shm" else self._short
+        return max(self._short, _SHM_BULK_FROM_BYTES) if self.session.wire == "shm" else self._short
 
     def _short_parts(self, length: int) -> Iterator[slice]:
         return (slice(start, min(start + self._short, length)) for start in range(0, length, self._short))
