@@ -139,9 +139,9 @@ async def test_a_link_that_was_closed_in_order_is_no_error_of_the_wire(listener:
     """An orderly disconnect is not counted as a failed completion of the wire, and the session resumes."""
     async with await verbena.connect(listener.address, config=HASTY) as session:
         (served,) = listener.sessions
+        await until(lambda: session._link is not None and served._link is not None)
         link = served._link
         assert link is not None
-        await until(lambda: session._link is not None)
         link.connection.disconnect()
         await until(lambda: session._native.links == 2 and session.state is SessionState.CONNECTED)
         assert await session.call("echo", b"on") == b"on"
