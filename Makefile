@@ -48,7 +48,9 @@ run: install ## start the key-value store (ARGS=…: arguments of `verbena serve
 
 test: .venv/.test-ready install ## run the native tests under sanitizers, then pytest (ARGS=…: its arguments)
 	@native=0; $(MAKE) --no-print-directory -k native-test || native=1; \
-	pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 $(ARGS) || exit 1; \
+	pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 $(ARGS); status=$$?; \
+	if [ $$status = 1 ]; then echo "the failed tests again, one at a time:"; pytest --last-failed $(ARGS); status=$$?; fi; \
+	test $$status = 0 || exit 1; \
 	test $$native = 0 || { echo "native tests failed, see above"; exit 1; }
 
 native-test: asan-test tsan-test fuzz-test ## run the native tests only

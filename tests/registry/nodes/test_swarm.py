@@ -6,6 +6,7 @@ import asyncio
 import random
 from pathlib import Path
 
+import pytest
 from support.registry.nodes import Cluster, pull, push
 
 from verbena.registry.nodes.settings import PIECE
@@ -14,6 +15,7 @@ COUNT = 16
 BLOB = random.Random(5).randbytes(10 * PIECE)
 
 
+@pytest.mark.alone
 async def test_sixteen_nodes_fetch_one_blob_and_the_origin_sends_it_at_most_twice(tmp_path: Path) -> None:
     """Fifteen nodes fetch at once, and get most of the blob from each other."""
     async with Cluster(tmp_path, source_bytes=2 * PIECE, window_bytes=4 * PIECE) as cluster:
