@@ -1,5 +1,5 @@
-// A fuzz target without a fuzzer, for any compiler: plays every file of the folders and files it is given, so
-// that what was found once stays mended. With --seeds FOLDER it writes the target's seeds there instead.
+// A fuzz target without a fuzzer, for any compiler. It plays every file of the given folders, so that a
+// defect that was found once stays fixed. With --seeds FOLDER it writes the target's seeds there instead.
 #include <filesystem>
 #include <fstream>
 #include <iterator>

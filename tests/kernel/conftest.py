@@ -114,7 +114,7 @@ class Cable:
 
 @pytest.fixture
 def cable() -> Iterator[Cable]:
-    """The cable, to be mistreated: it is mended after the test."""
+    """The virtual cable, for tests that disturb it. It is restored after the test."""
     cable = Cable()
     yield cable
     cable.mend()

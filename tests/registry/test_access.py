@@ -57,7 +57,7 @@ async def test_a_changed_password_file_is_reloaded(tmp_path: Path) -> None:
     assert await passwords.verify("alice", "new")
     (tmp_path / "broken").write_text("alice:plain\n")
     os.replace(tmp_path / "broken", file)
-    assert await passwords.verify("alice", "new")  # what was read holds until it is mended
+    assert await passwords.verify("alice", "new")  # the last valid file holds until it is corrected
 
 
 @pytest.mark.parametrize(

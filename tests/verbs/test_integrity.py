@@ -68,7 +68,7 @@ def test_many_queue_pairs_at_once_do_not_mix_their_bytes(pair):
 @pytest.mark.parametrize("provider", ["fake"], indirect=True)
 @pytest.mark.parametrize("bit", [0, 7, 100, 250, 400, 1000, 4096])
 def test_a_damaged_packet_is_sent_again(pair, bit):
-    """A flipped bit anywhere, in header or payload, request or answer, is noticed and mended by the retry."""
+    """A flipped bit in header or payload, request or answer, is detected, and the retry corrects it."""
     source, target, back = pair.a.region(pattern(600, bit)), pair.b.region(600), pair.a.region(600)
     with damaged_packets(3, bit=bit):
         assert pair.a.do(write(source, target.remote))[0].ok

@@ -26,7 +26,8 @@ def test_a_web_page_cannot_run_commands(store: Store, client: redis.Redis, first
     assert client.ping()
 
 
-def test_a_client_that_does_not_read_delays_nobody(store: Store, client: redis.Redis) -> None:
+@pytest.mark.alone
+def test_a_client_that_does_not_read_delays_no_other(store: Store, client: redis.Redis) -> None:
     """Beside 10,000 unread GETs of 1 MB, PING takes less than 50 ms and the store's memory stays bounded;
     the replies arrive in order once the client reads."""
     client.set("big", VALUE)
@@ -60,6 +61,7 @@ def test_a_pipeline_may_be_sent_before_any_reply_is_read(store: Store, client: r
         assert _read(eager, 7) == b"+PONG\r\n"
 
 
+@pytest.mark.alone
 def test_without_descriptors_connections_are_closed_and_the_store_serves_on(
     start: StartStore,
 ) -> None:
