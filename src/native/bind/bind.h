@@ -15,6 +15,7 @@ void bind_remote_memory(nb::module_& m);
 void bind_requests(nb::module_& m);
 void bind_completion_queue(nb::module_& m);
 void bind_queue_pair(nb::module_& m);
+void bind_windows(nb::module_& m);
 void bind_operations(nb::module_& m);
 void bind_connections(nb::module_& m);
 void bind_providers(nb::module_& m);
@@ -24,6 +25,7 @@ void bind_faults(nb::module_& m);
 void bind_bench(nb::module_& m);
 void bind_transport(nb::module_& m);
 void bind_session(nb::module_& m);
+void bind_far(nb::module_& m);
 void bind_kv(nb::module_& m);
 
 }  // namespace verbena::bind

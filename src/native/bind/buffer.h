@@ -34,4 +34,9 @@ class BufferView {
   Py_buffer view_{};
 };
 
+// A view of contiguous memory of any item type. What PyBUF_SIMPLE does not accept goes through Python, which
+// accepts more exporters and raises an error that names the argument for the others.
+BufferView view_of(const nanobind::handle& buffer, const char* operation, bool writable,
+                   const char* argument = "buffer");
+
 }  // namespace verbena::bind

@@ -8,20 +8,27 @@
 #include <string>
 
 #include "util/error.h"
+#include "util/forks.h"
 
 namespace verbena::bind {
 
-void watch_forks();
-// Forks of this process and its ancestors since the module was loaded.
-extern std::atomic<uint32_t> fork_count;
+[[noreturn]] void refuse_inherited(const char* operation, const char* kind = nullptr);
 
+// Every access is checked, before any lock of the object is taken: a thread of the parent may have held it
+// at the fork. Only core() is not, for callers that have asked is_inherited().
 template <typename T>
 class Owned {
  public:
+  Owned() = default;
   explicit Owned(std::shared_ptr<T> object) : object_(std::move(object)) {}
   Owned(const Owned&) = default;
   Owned(Owned&&) noexcept = default;
-  Owned& operator=(const Owned&) = delete;
+  Owned& operator=(Owned&& other) noexcept {
+    reset();
+    object_ = std::move(other.object_);
+    forks_ = other.forks_;
+    return *this;
+  }
   ~Owned() { reset(); }
 
   void reset() {
@@ -30,18 +37,25 @@ class Owned {
     object_.reset();
   }
 
-  bool is_inherited() const { return fork_count.load(std::memory_order_relaxed) != forks_; }
-  T& operator*() const { return *object_; }
-  T* operator->() const { return object_.get(); }
-  const std::shared_ptr<T>& share() const { return object_; }
+  bool is_inherited() const { return forks() != forks_; }
+  explicit operator bool() const { return object_ != nullptr; }
+  const std::shared_ptr<T>& share(const char* operation = "use an inherited object") const {
+    if (is_inherited()) [[unlikely]]
+      refuse_inherited(operation);
+    return object_;
+  }
+  T& use(const char* operation) const { return *share(operation); }
+  T& operator*() const { return *share(); }
+  T* operator->() const { return share().get(); }
+  const std::shared_ptr<T>& core() const { return object_; }
 
  private:
   std::shared_ptr<T> object_;
-  uint32_t forks_ = fork_count.load(std::memory_order_relaxed);
+  uint32_t forks_ = forks();
 };
 
 // An object of the provider contract and its state in Python: usable, closed, or inherited through a fork.
-// use() and share() throw `closed` unless it is usable.
+// use() and share() throw `closed` or `forked` unless it is usable.
 template <typename T>
 class Handle {
  public:
@@ -50,23 +64,27 @@ class Handle {
   T& use(const char* operation) const {
     if (closed_.load(std::memory_order_relaxed) || object_.is_inherited()) [[unlikely]]
       refuse(operation);
-    return *object_;
+    return *object_.core();
   }
   const std::shared_ptr<T>& share(const char* operation) const {
     use(operation);
-    return object_.share();
+    return object_.core();
   }
-  const std::shared_ptr<T>& core() const { return object_.share(); }
+  // Also after close(), but not in a forked child.
+  const std::shared_ptr<T>& core() const {
+    if (object_.is_inherited()) [[unlikely]]
+      refuse_inherited("use an inherited object", kind_);
+    return object_.core();
+  }
   bool is_closed() const { return closed_.load(std::memory_order_relaxed); }
+  bool is_inherited() const { return object_.is_inherited(); }
   // Marks the object as closed. True for exactly one caller, which must close it; never in a forked child.
   bool start_close() { return !closed_.exchange(true) && !object_.is_inherited(); }
 
  private:
   [[noreturn]] void refuse(const char* operation) const {
-    throw Error("closed", operation,
-                std::string("the ") + kind_ +
-                    (is_closed() ? " is closed"
-                                 : " was opened before this process forked, and stays with its parent"));
+    if (object_.is_inherited()) refuse_inherited(operation, kind_);
+    throw Error("closed", operation, std::string("the ") + kind_ + " is closed");
   }
 
   const Owned<T> object_;

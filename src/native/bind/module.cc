@@ -1,11 +1,14 @@
 // The Python module _native: calls the functions of bind.h, and defines crc32c(), which belongs to no class.
+#include <nanobind/stl/string.h>
+#include <pthread.h>
+
 #include <optional>
 
 #include "bind/bind.h"
 #include "bind/buffer.h"
-#include "bind/handle.h"
 #include "bind/unlocked.h"
 #include "util/crc32c/crc32c.h"
+#include "util/fatal.h"
 
 namespace verbena::bind {
 
@@ -14,8 +17,11 @@ NB_MODULE(_native, m) {
 #ifdef NDEBUG
   nb::set_leak_warnings(false);  // objects that are open at exit are closed by the end of the process
 #endif
-  watch_forks();
-  nb::module_::import_("atexit").attr("register")(nb::cpp_function(end_unlocked));
+  pthread_atfork(nullptr, nullptr, [] {
+    forget_other_threads();
+    nb::set_leak_warnings(false);  // a child leaks what it has inherited, on purpose: see bind/handle.h
+  });
+  nb::module_::import_("verbena._ending").attr("at_end")(nb::cpp_function(end_unlocked));
   bind_errors(m);
   bind_values(m);
   bind_memory(m);
@@ -23,6 +29,7 @@ NB_MODULE(_native, m) {
   bind_requests(m);
   bind_completion_queue(m);
   bind_queue_pair(m);
+  bind_windows(m);
   bind_operations(m);
   bind_connections(m);
   bind_providers(m);
@@ -31,6 +38,7 @@ NB_MODULE(_native, m) {
   bind_faults(m);
   bind_bench(m);
   bind_transport(m);
+  bind_far(m);
   bind_kv(m);
   constexpr size_t kLong = 64u << 10;  // longer buffers are summed without the GIL
   m.def(
@@ -42,6 +50,16 @@ NB_MODULE(_native, m) {
         return crc32c(seed, view.data(), view.size());
       },
       nb::arg("data"), nb::arg("seed") = 0, "CRC32C of a buffer, continuing from `seed`.");
+  m.def(
+      "end_process",
+      [](const std::string& operation, const std::string& reason) {
+        end_process(operation.c_str(), reason.c_str());
+      },
+      nb::arg("operation"), nb::arg("reason"),
+      nb::sig("def end_process(operation: str, reason: str) -> typing.NoReturn"),
+      "Ends the process with status 70 and one line on standard error, without any cleanup: after a failure "
+      "that "
+      "leaves the state of the process inconsistent.");
 }
 
 }  // namespace verbena::bind

@@ -15,6 +15,8 @@ void Unlocked::wait_for_exit() {
   for (;;) ::pause();
 }
 
+void forget_other_threads() { Unlocked::outside.store(0); }
+
 void end_unlocked() {
   Unlocked::ends_interpreter = true;
   Unlocked::ending.store(true);

@@ -1,8 +1,8 @@
 // Unlocked: releases the GIL for a scope, safely also if the interpreter exits meanwhile. Python kills a
 // thread that acquires the GIL of an exiting interpreter, and C++ frames do not survive that. So
-// end_unlocked(), which runs from atexit, sets a flag first, and a thread that wants the GIL later sleeps
-// until the process ends.
-// Depends on nanobind only.
+// end_unlocked(), the last step of verbena._ending, sets a flag first, and a thread that wants the GIL later
+// sleeps until the process ends.
+// Depends on nanobind only. A forked child begins with no thread outside: see forget_other_threads().
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -39,6 +39,7 @@ class Unlocked {
 
  private:
   friend void end_unlocked();
+  friend void forget_other_threads();
 
   void acquire_gil() {
     if (ending.load() && !ends_interpreter) wait_for_exit();
@@ -54,8 +55,11 @@ class Unlocked {
   PyThreadState* state_;
 };
 
-// For atexit. Waits until every Unlocked thread has either acquired the GIL again or stopped for good, but at
+// Waits until every Unlocked thread has either acquired the GIL again or stopped for good, but at
 // most 300 ms.
 void end_unlocked();
+
+// For a forked child: the threads that were outside stayed with the parent.
+void forget_other_threads();
 
 }  // namespace verbena::bind

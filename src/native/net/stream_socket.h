@@ -105,7 +105,7 @@ class StreamSocket {
     }
   }
 
-  UniqueFd socket_;
+  UnsharedFd socket_;
   std::unique_ptr<ByteStream> stream_;  // before the socket in destruction
 };
 

@@ -1,5 +1,7 @@
 #include "providers/registry.h"
 
+#include <pthread.h>
+
 #include <map>
 #include <mutex>
 
@@ -23,6 +25,11 @@ constexpr ProviderEntry kProviders[] = {
     {"quic", quic::make_provider}, {"fake", fake::make_provider},
 };
 
+// No thread may hold it at a fork: the child would wait for that thread, which stayed with the parent.
+std::mutex providers_mutex;
+[[maybe_unused]] const int registered = ::pthread_atfork(
+    [] { providers_mutex.lock(); }, [] { providers_mutex.unlock(); }, [] { providers_mutex.unlock(); });
+
 }  // namespace
 
 std::vector<std::string_view> provider_names() {
@@ -32,11 +39,10 @@ std::vector<std::string_view> provider_names() {
 }
 
 std::shared_ptr<Provider> find_provider(std::string_view name) {
-  static std::mutex mutex;
   static std::map<std::string_view, std::shared_ptr<Provider>> made;
   for (const auto& entry : kProviders) {
     if (entry.name != name) continue;
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(providers_mutex);
     auto& provider = made[entry.name];
     if (!provider) provider = entry.make();
     return provider;

@@ -9,6 +9,7 @@
 namespace verbena {
 
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();  // a deadline that does not come
+constexpr uint64_t kMillisecond = 1'000'000;                       // in nanoseconds
 
 inline uint64_t clock_ns(clockid_t clock) {
   timespec t;
@@ -18,6 +19,6 @@ inline uint64_t clock_ns(clockid_t clock) {
 
 inline uint64_t now_ns() { return clock_ns(CLOCK_MONOTONIC); }
 inline uint64_t unix_ns() { return clock_ns(CLOCK_REALTIME); }
-inline uint64_t unix_ms() { return unix_ns() / 1'000'000; }
+inline uint64_t unix_ms() { return unix_ns() / kMillisecond; }
 
 }  // namespace verbena

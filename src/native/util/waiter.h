@@ -70,9 +70,12 @@ class Waiter {
   uint64_t now_ns_ = 0;
 };
 
-// The calling thread's own eventfd, by which another thread ends its sleep.
+// The calling thread's own eventfd, by which another thread ends its sleep. The thread of a forked child gets
+// another one than its parent has.
 inline const EventFd& thread_event() {
-  thread_local const EventFd event;
+  thread_local EventFd event;
+  if (event.is_inherited()) [[unlikely]]
+    event = EventFd();
   return event;
 }
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,6 +16,17 @@
 #include "verbs/types.h"
 
 namespace verbena {
+
+// Names memory that is shared with the same peers. A wire that maps memory into peers never puts memory of
+// two groups into one mapping.
+class MemoryGroup {};
+
+// What Context::allocate() must know besides the length.
+struct MemoryOptions {
+  bool huge_pages = false;
+  uint32_t peer_access = 0;  // what peers will be allowed: memory without it is never mapped by one
+  std::shared_ptr<const MemoryGroup> group = {};  // null: all memory of the context that has none
+};
 
 // Memory from Context::allocate(), of the kind that the wire shares most cheaply (arena, huge pages). It is
 // freed with the last reference.
@@ -32,6 +44,16 @@ class MemoryRegion {
   virtual uint32_t rkey() const = 0;
   // After close() returns, no peer accesses the memory, and its keys are refused.
   virtual void close() = 0;
+};
+
+// Lends a region to the peer of one queue pair: a memory window of type 2. Through any other queue pair its
+// key is refused. It ends at the latest when the region or the queue pair is closed, or the latter reset.
+class MemoryWindow {
+ public:
+  virtual ~MemoryWindow() = default;  // invalidates it
+  virtual uint32_t rkey() const = 0;
+  // The key is refused from now on; accesses that began earlier end before Context::quiesce() returns.
+  virtual void invalidate() = 0;
 };
 
 class CompletionQueue {
@@ -86,14 +108,21 @@ class ProtectionDomain {
   // Registers [addr, addr+length). The caller must keep the memory valid until the region is closed.
   virtual std::shared_ptr<MemoryRegion> register_memory(std::byte* addr, size_t length, uint32_t access,
                                                         bool pin) = 0;
+  // Binds a window of the whole region, which was registered with access::window, to a queue pair of this
+  // domain that is in RTS; in ERR, no peer can use it. Returns before a device has bound it: later requests
+  // of the queue pair follow the bind, so send the key to the peer by one of them. If the bind fails, a
+  // completion with id 0 reports mw_bind_err and the queue pair is in ERR. A wire that maps memory does so
+  // only with memory of `group`; null: of any group.
+  virtual std::shared_ptr<MemoryWindow> bind_window(const std::shared_ptr<MemoryRegion>& region,
+                                                    uint32_t access, const std::shared_ptr<QueuePair>& qp,
+                                                    const MemoryGroup* group = nullptr) = 0;
   virtual std::shared_ptr<QueuePair> create_qp(const QpOptions& options) = 0;
   virtual std::shared_ptr<SharedReceiveQueue> create_srq(uint32_t max_recv, uint32_t max_sge) = 0;
   virtual void close() = 0;
 };
 
-enum class ConnectionState : uint8_t { connecting, established, rejected, failed, disconnected };
-
-// One end of a managed connection. fileno() becomes readable at each state change; acknowledge() clears it.
+// One end of a managed connection. At each change of state fileno() becomes readable, until acknowledge(),
+// and the callbacks of on_change() run, in the thread that makes the change: they must not block.
 class Connection {
  public:
   virtual ~Connection() = default;
@@ -104,6 +133,7 @@ class Connection {
   virtual std::vector<uint8_t> private_data() const = 0;  // sent by the peer with its accept or reject
   virtual int fileno() const = 0;
   virtual void acknowledge() = 0;
+  virtual bool on_change(std::function<void()>) { return false; }  // false: there is only the descriptor
   virtual void disconnect() = 0;  // both QPs change to ERR, both ends to `disconnected`
 };
 
@@ -123,7 +153,7 @@ class Listener {
   virtual ~Listener() = default;
   virtual std::string address() const = 0;             // as bound, with the chosen port or name
   virtual int fileno() const = 0;                      // readable while next() has a request
-  virtual std::shared_ptr<ConnectRequest> next() = 0;  // null: no request is waiting
+  virtual std::shared_ptr<ConnectRequest> next() = 0;  // null: none is waiting; throws no_device
   virtual void close() = 0;
 };
 
@@ -133,7 +163,9 @@ class Context {
   virtual DeviceAttributes query() const = 0;
   virtual std::shared_ptr<ProtectionDomain> alloc_pd() = 0;
   virtual std::shared_ptr<CompletionQueue> create_cq(uint32_t depth) = 0;
-  virtual std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages) = 0;
+  virtual std::shared_ptr<Memory> allocate(size_t bytes, const MemoryOptions& options) = 0;
+  // Returns when no peer uses a key that was refused before the call.
+  virtual void quiesce() = 0;
   // Places future allocations on this NUMA node while it has free memory; -1: on any node.
   virtual void set_memory_node(int node) { memory_node_.store(node, std::memory_order_relaxed); }
   virtual std::shared_ptr<Listener> listen(const std::string& address, int backlog) = 0;
@@ -142,6 +174,9 @@ class Context {
                                               const ConnectParams& params) = 0;
   // Event counters by name; empty if the provider counts nothing.
   virtual Counts counts() const { return {}; }
+  // The device is gone, and with it all that was made here: close this context, and open the device when it
+  // has returned.
+  virtual bool is_removed() const { return false; }
   virtual void close() = 0;
 
  protected:

@@ -14,6 +14,7 @@
 namespace verbena {
 
 enum class QpState : uint8_t { reset, init, rtr, rts, sqd, sqe, err };
+enum class ConnectionState : uint8_t { connecting, established, rejected, failed, disconnected };
 
 enum class Opcode : uint8_t {
   write,
@@ -36,6 +37,7 @@ enum class WcOpcode : uint8_t {
   read = 2,
   compare_swap = 3,
   fetch_add = 4,
+  bind_mw = 5,  // only in a completion of a bind that failed, with id 0
   recv = 128,
   recv_rdma_with_imm =
       129,  // from a WRITE with immediate; a SEND with immediate is `recv` with has_immediate
@@ -71,7 +73,9 @@ enum class Status : uint8_t {
 // Bit sets are plain integers, because Python combines them and wire layouts contain them.
 namespace access {
 constexpr uint32_t local_write = 1, remote_write = 2, remote_read = 4, remote_atomic = 8;
-constexpr uint32_t all = local_write | remote_write | remote_read | remote_atomic;
+constexpr uint32_t window = 16;  // windows of the region may be bound
+constexpr uint32_t remote = remote_write | remote_read | remote_atomic;
+constexpr uint32_t all = local_write | remote | window;
 }  // namespace access
 
 namespace send_flag {

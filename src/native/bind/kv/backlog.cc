@@ -35,6 +35,11 @@ LogApplierHandle::LogApplierHandle(EngineHandle& handle, nb::object function, ui
 }
 
 void LogApplierHandle::close() {
+  if (engine->engine.is_inherited()) {
+    applier.release();  // leaked: see bind/handle.h
+    log_client.release();
+    return;
+  }
   const auto held = engine->lock();
   if (!applier) return;
   applier.reset();
@@ -46,14 +51,16 @@ void LogApplierHandle::close() {
 }
 
 bool LogApplierHandle::ask(uint32_t database, kv::Arguments arguments) {
-  bool done = false;
+  std::optional<bool> done;
   if (!engine->callbacks) return false;
   engine->callbacks->with_gil([&] {
     nb::list argv;
     for (const std::string_view argument : arguments) argv.append(to_bytes(argument));
     done = nb::cast<bool>(run(log_client->id, database, argv));
   });
-  return done;
+  // Without the effect this node would differ from the other one.
+  if (!done) throw Error("log_failed", "apply the log of another node", "an effect failed, see the log");
+  return *done;
 }
 
 bool BaseCopyHandle::fill(kv::CopyPiece& piece, kv::Keyspace::Hold* hold) {
@@ -77,6 +84,9 @@ namespace {
 struct BacklogReaderHandle {
   BacklogReaderHandle(EngineHandle* handle, std::unique_ptr<kv::BacklogReader> taken)
       : engine(handle), reader(std::move(taken)) {}
+  ~BacklogReaderHandle() {
+    if (engine->engine.is_inherited()) reader.release();
+  }
   kv::BacklogReader& get() const {
     if (!reader) throw nb::value_error("the reader is closed");
     return *reader;
@@ -283,18 +293,18 @@ void bind_kv_backlog(nb::module_& m, nb::class_<EngineHandle>& engine) {
           "Begins a copy of all keys, or of those of some slots; it continues between commands.")
       .def(
           "set_backlog_limits",
-          [](EngineHandle& self, size_t keep_bytes, size_t hold_bytes) {
+          [](EngineHandle& self, size_t keep_bytes, size_t max_bytes) {
             const auto held = self.lock();
-            self.engine->backlog().set_limits(keep_bytes, hold_bytes);
+            self.engine->backlog().set_limits(keep_bytes, max_bytes);
           },
-          nb::kw_only(), nb::arg("keep_bytes"), nb::arg("hold_bytes"),
+          nb::kw_only(), nb::arg("keep_bytes"), nb::arg("max_bytes"),
           "Sets how many bytes of the log stay in memory: `keep_bytes` for replicas that reconnect, "
-          "`hold_bytes` for readers that are behind.")
+          "`max_bytes` for readers that are behind.")
       .def(
-          "count_log_from",
+          "restart_log_at",
           [](EngineHandle& self, uint64_t offset) {
             const auto held = self.lock();
-            self.engine->count_from(offset);
+            self.engine->restart_at(offset);
           },
           nb::arg("offset"),
           "Continues the history of another node at this offset. Readers of the former history must start "

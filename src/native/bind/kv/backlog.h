@@ -45,6 +45,9 @@ struct BaseCopyHandle {
     copy = std::make_unique<kv::BaseCopy>(*handle.engine, handle.engine->backlog(), std::move(wanted));
     first_lsn = handle.engine->backlog().position() + 1;
   }
+  ~BaseCopyHandle() {
+    if (engine->engine.is_inherited()) copy.release();  // leaked: see bind/handle.h
+  }
   kv::BaseCopy& get() const {
     if (!copy) throw nb::value_error("the copy is closed");
     return *copy;

@@ -14,7 +14,7 @@ namespace {
 
 struct CopyReceiversHandle {
   Owned<transport::Node> node;
-  std::shared_ptr<kv::CopyReceivers> receivers;
+  Owned<kv::CopyReceivers> receivers;
 };
 
 struct CopyReceiverHandle {
@@ -33,18 +33,18 @@ struct CopyReceiverHandle {
   }
 
   Owned<transport::Node> node;
-  std::shared_ptr<kv::CopyReceivers> receivers;
+  Owned<kv::CopyReceivers> receivers;
   kv::CopyReceiver::Migration migration{};
-  std::vector<BufferView> windows;
+  std::vector<BufferView> windows;  // also those that are no longer lent: announced pieces may lie in them
   nb::object observer;
-  std::shared_ptr<kv::CopyReceiver> receiver;
+  Owned<kv::CopyReceiver> receiver;
 };
 
 void make_receivers(CopyReceiversHandle* self, NodeHandle& node) {
   const auto& shared = node.node.share("take base copies");
-  new (self) CopyReceiversHandle{Owned<transport::Node>(shared), nullptr};
+  new (self) CopyReceiversHandle{Owned<transport::Node>(shared), {}};
   const Unlocked unlocked;
-  self->receivers = kv::CopyReceivers::make(*shared);
+  self->receivers = Owned(kv::CopyReceivers::make(*shared));
 }
 
 // Calls a Python function with each notice and its piece. An exception is reported as unraisable and has no
@@ -63,28 +63,35 @@ kv::CopyReceiver::Observer received_observer(const nb::object& function) {
 }
 
 CopyReceiverHandle* open_receiver(CopyReceiversHandle& self, EngineHandle& engine, const nb::bytes& migration,
-                                  const nb::iterable& windows, LogApplierHandle& applier,
-                                  nb::object observer) {
+                                  const nb::bytes& source, LogApplierHandle& applier, nb::object observer) {
   auto handle = std::make_unique<CopyReceiverHandle>(self);
+  kv::CopyReceiver::MemberId member;
   if (migration.size() != handle->migration.size()) throw nb::value_error("a migration has 16 bytes");
+  if (source.size() != member.size()) throw nb::value_error("a member's id has 20 bytes");
   std::memcpy(handle->migration.data(), migration.c_str(), migration.size());
-  std::vector<kv::CopyReceiver::Window> memory;
-  for (const nb::handle window : windows) {
-    const BufferView& view = handle->windows.emplace_back(nb::borrow(window), PyBUF_WRITABLE);
-    memory.emplace_back(view.data(), view.size());
-  }
+  std::memcpy(member.data(), source.c_str(), source.size());
   handle->observer = std::move(observer);
   const auto& shared = self.node.share();
-  handle->receiver = std::make_shared<kv::CopyReceiver>(*engine.engine, shared, std::move(memory),
-                                                        applier.get(), received_observer(handle->observer));
+  handle->receiver = Owned(std::make_shared<kv::CopyReceiver>(*engine.engine, shared, member, applier.get(),
+                                                              received_observer(handle->observer)));
   const Unlocked unlocked;
   const auto held = shared->lock();
-  self.receivers->add(handle->migration, handle->receiver);
+  self.receivers->add(handle->migration, handle->receiver.share());
   return handle.release();
 }
 
+void lend_windows(CopyReceiverHandle& self, uint64_t session, const nb::iterable& windows) {
+  std::vector<kv::CopyReceiver::Window> memory;
+  for (const nb::handle window : windows) {
+    const BufferView& view = self.windows.emplace_back(nb::borrow(window), PyBUF_WRITABLE);
+    memory.emplace_back(view.data(), view.size());
+  }
+  const Unlocked unlocked;
+  self.receiver->lend(session, std::move(memory));
+}
+
 struct CopySenderHandle {
-  std::unique_ptr<kv::CopySender> sender;
+  Owned<kv::CopySender> sender;
   std::atomic<bool> stopped{false};
 };
 
@@ -100,13 +107,11 @@ kv::CopySender::Observer sent_observer(const nb::object& function) {
   };
 }
 
-void make_copy_sender(CopySenderHandle* self, BaseCopyHandle& copy, const nb::bytes& header,
-                      const nb::iterable& regions, uint32_t piece_bytes, const nb::object& observer) {
+void make_copy_sender(CopySenderHandle* self, BaseCopyHandle& copy, const nb::bytes& header, size_t windows,
+                      uint32_t piece_bytes, const nb::object& observer) {
   kv::EnvelopeHeader common;
-  std::vector<uint64_t> keys;
-  for (const nb::handle key : regions) keys.push_back(nb::cast<uint64_t>(key));
   if (header.size() != sizeof common) throw nb::value_error("an envelope's header has 112 bytes");
-  if (keys.empty() || piece_bytes <= sizeof common) throw nb::value_error("there is no room for a piece");
+  if (windows == 0 || piece_bytes <= sizeof common) throw nb::value_error("there is no room for a piece");
   std::memcpy(&common, header.c_str(), sizeof common);
   new (self) CopySenderHandle;
   std::shared_ptr<kv::Keyspace::Hold> hold;
@@ -115,13 +120,17 @@ void make_copy_sender(CopySenderHandle* self, BaseCopyHandle& copy, const nb::by
     hold = copy.engine->engine->keyspace.hold();
   }
   const auto fill = [&copy, hold = hold.get()](kv::CopyPiece& piece) { return copy.fill(piece, hold); };
-  self->sender = std::make_unique<kv::CopySender>(common, std::move(keys), piece_bytes, fill, hold,
-                                                  sent_observer(observer));
+  self->sender = Owned(
+      std::make_shared<kv::CopySender>(common, windows, piece_bytes, fill, hold, sent_observer(observer)));
 }
 
 // True: the target has acknowledged the whole copy. False: stop() was called.
-bool run_sender(CopySenderHandle& self, SessionHandle& session, uint64_t link, double answer_timeout_s) {
+bool run_sender(CopySenderHandle& self, SessionHandle& session, uint64_t link, const nb::iterable& regions,
+                double answer_timeout_s) {
   kv::CopySender& sender = *self.sender;
+  std::vector<uint64_t> keys;
+  for (const nb::handle key : regions) keys.push_back(nb::cast<uint64_t>(key));
+  if (keys.size() != sender.windows()) throw nb::value_error("the number of windows has changed");
   transport::BulkResult result;
   {
     const Unlocked unlocked;
@@ -134,7 +143,7 @@ bool run_sender(CopySenderHandle& self, SessionHandle& session, uint64_t link, d
       return !self.stopped.load(std::memory_order_relaxed) &&
              now_ns() - moved_ns < static_cast<uint64_t>(answer_timeout_s * 1e9);
     };
-    result = sender.run(*session.node, *session.session, link, keep_going);
+    result = sender.run(*session.node, *session.session, link, std::move(keys), keep_going);
   }
   if (result.interrupted && !self.stopped) {
     raise_setup(session, "call_timeout", "carry a base copy", "");
@@ -156,22 +165,33 @@ void bind_kv_base_copy(nb::module_& m) {
       .def_prop_ro(
           "failure", [](CopyReceiverHandle& self) { return self.receiver->failure(); },
           "The reason why no further piece is applied; empty: there is none.")
+      .def("lend", lend_windows, nb::arg("session"), nb::arg("windows"),
+           nb::sig("def lend(self, session: int, windows: "
+                   "collections.abc.Iterable[typing_extensions.Buffer]) -> None"),
+           "Lends windows to the session with this id, which must be the source's, in place of those lent "
+           "before. They must be as many and as long as the first ones.")
+      .def(
+          "withdraw", [](CopyReceiverHandle& self) { self.receiver->withdraw(); },
+          "Refuses further pieces until lend().")
       .def("close", &CopyReceiverHandle::close,
            "Stops applying pieces and refuses those that wait. Must not be called from within a command, "
            "because it waits for the receiver's thread.");
   nb::class_<CopySenderHandle>(m, "CopySender",
                                "Sends a base copy, piece by piece, into windows of a peer's memory.")
-      .def("__init__", make_copy_sender, nb::arg("copy"), nb::arg("header"), nb::arg("regions"),
+      .def("__init__", make_copy_sender, nb::arg("copy"), nb::arg("header"), nb::arg("windows"),
            nb::arg("piece_bytes"), nb::kw_only(), nb::arg("observer").none() = nb::none(),
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 6>(),
-           nb::sig("def __init__(self, copy: BaseCopy, header: bytes, regions: "
-                   "collections.abc.Iterable[int], piece_bytes: int, *, observer: "
-                   "collections.abc.Callable[[str, bytes], None] | None = None) -> None"),
-           "`header`: the fields that all envelopes share, with the sequence number of the first. `observer` "
-           "is called with the wire and each envelope before it is sent.")
+           nb::sig("def __init__(self, copy: BaseCopy, header: bytes, windows: int, piece_bytes: int, *, "
+                   "observer: collections.abc.Callable[[str, bytes], None] | None = None) -> None"),
+           "`header`: the fields that all envelopes share, with the sequence number of the first. `windows`: "
+           "their number. `observer` is called with the wire and each envelope before it is sent.")
       .def(
-          "run", run_sender, nb::arg("session"), nb::arg("link"), nb::kw_only(), nb::arg("answer_timeout_s"),
-          "Sends until everything is acknowledged (True) or stop() is called (False). Raises if the session, "
+          "run", run_sender, nb::arg("session"), nb::arg("link"), nb::arg("regions"), nb::kw_only(),
+          nb::arg("answer_timeout_s"),
+          nb::sig("def run(self, session: verbena._native.transport.Session, link: int, regions: "
+                  "collections.abc.Iterable[int], *, answer_timeout_s: float) -> bool"),
+          "Sends until everything is acknowledged (True) or stop() is called (False). `regions`: the keys of "
+          "the windows that the target has lent to this session. Raises if the session, "
           "or the given `link` if it is not 0, cannot be used; run() may then be called again. Blocks.")
       .def(
           "stop", [](CopySenderHandle& self) { self.stopped = true; },
@@ -186,14 +206,17 @@ void bind_kv_base_copy(nb::module_& m) {
   nb::class_<CopyReceiversHandle>(m, "CopyReceivers",
                                   "Handles notices that pieces of base copies have been written.")
       .def("__init__", make_receivers, nb::arg("node"))
-      .def("open", open_receiver, nb::arg("engine"), nb::arg("migration"), nb::arg("windows"),
+      .def("open", open_receiver, nb::arg("engine"), nb::arg("migration"), nb::arg("source"),
            nb::arg("applier"), nb::kw_only(), nb::arg("observer").none() = nb::none(), nb::keep_alive<0, 2>(),
            nb::keep_alive<0, 5>(),
-           nb::sig("def open(self, engine: Engine, migration: bytes, windows: "
-                   "collections.abc.Iterable[typing_extensions.Buffer], applier: LogApplier, *, observer: "
-                   "collections.abc.Callable[[bytes, bytes], None] | None = None) -> CopyReceiver"),
-           "Returns the receiver of this migration's pieces; it replaces an earlier one. `observer` is "
-           "called with each notice and its piece, on another thread.");
+           nb::sig("def open(self, engine: Engine, migration: bytes, source: bytes, applier: LogApplier, *, "
+                   "observer: collections.abc.Callable[[bytes, bytes], None] | None = None) -> CopyReceiver"),
+           "Returns the receiver of this migration's pieces from the member `source`; it replaces an earlier "
+           "one and has no windows yet. `observer` is called with each notice and its piece, on another "
+           "thread.")
+      .def_prop_ro(
+          "refused", [](CopyReceiversHandle& self) { return self.receivers->refused(); },
+          "The number of notices that were refused because of the session that sent them.");
 }
 
 }  // namespace verbena::bind

@@ -1,5 +1,6 @@
 // _native.kv.Client: a client of the engine for the Python handlers: its state, its flags and its replies.
 // Refers to the client by its id, so the client may be gone at each call.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
 #include <set>
@@ -35,6 +36,7 @@ auto client_setter() {
   };
 }
 
+// An exception leaves `out` as it was.
 void reply(ClientHandle& self, nb::handle value) {
   with_client(self, [&](kv::Client& client) {
     const size_t before = client.out.size();
@@ -52,8 +54,12 @@ void reply(ClientHandle& self, nb::handle value) {
 bool run_native(ClientHandle& self, nb::handle argv) {
   const auto arguments = arguments_of(argv);
   if (arguments.empty()) return false;
-  return with_client(self,
-                     [&](kv::Client& client) { return self.engine->engine->run_native(client, arguments); });
+  return with_client(self, [&](kv::Client& client) {
+    const bool done = self.engine->engine->run_native(client, arguments);
+    // Needed if no request of the client is running now: the command was held and its time has come.
+    if (!client.out.empty()) self.engine->engine->schedule_write(client);
+    return done;
+  });
 }
 
 // Resumes on the loop: the requests that arrived meanwhile must not run within the command that runs now.
@@ -73,6 +79,14 @@ void unblock(ClientHandle& self) {
   });
 }
 
+void set_reads_all_keys(ClientHandle& self, bool may) {
+  with_client(self, [&](kv::Client& client) {
+    if (client.reads_all_keys == may) return;
+    const Unlocked unlocked;  // it waits for the node's lock, whose holder may wait for the GIL
+    client.set_reads_all_keys(may);
+  });
+}
+
 // Returns a copy of the name that is never freed. There is at most one copy per command.
 const char* kept(const std::string& name) {
   static std::set<std::string> names;
@@ -89,6 +103,12 @@ void bind_kv_client(nb::module_& m) {
                    [](ClientHandle& self) { return with_client(self, [](kv::Client&) { return true; }); })
       .def_prop_ro("address", client_getter<&kv::Client::address>())
       .def_prop_ro("local_address", client_getter<&kv::Client::local_address>())
+      .def_prop_ro(
+          "session_stream",
+          [](ClientHandle& self) {
+            return with_client(self, [](kv::Client& client) { return client.session_stream(); });
+          },
+          "The session and the number of a stream. (0, 0): the client is no stream.")
       .def_prop_ro("fileno",
                    [](ClientHandle& self) {
                      return with_client(self, [](kv::Client& client) { return client.fileno(); });
@@ -103,6 +123,7 @@ void bind_kv_client(nb::module_& m) {
                    client_setter<&kv::Client::python_dispatch, bool>())
       .def_prop_rw("unauthenticated", client_getter<&kv::Client::unauthenticated>(),
                    client_setter<&kv::Client::unauthenticated, bool>())
+      .def_prop_rw("reads_all_keys", client_getter<&kv::Client::reads_all_keys>(), set_reads_all_keys)
       .def_prop_rw("blocked", client_getter<&kv::Client::blocked>(),
                    client_setter<&kv::Client::blocked, bool>())
       .def_prop_rw("out_limit", client_getter<&kv::Client::out_limit>(),
@@ -169,6 +190,7 @@ void bind_kv_client(nb::module_& m) {
       .def(
           "close",
           [](ClientHandle& self, bool at_once) {
+            set_reads_all_keys(self, false);
             with_client(self, [&](kv::Client& client) {
               (at_once ? client.close_now : client.close_after_reply) = true;
               self.engine->engine->schedule_write(client);

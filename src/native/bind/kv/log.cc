@@ -33,6 +33,10 @@ struct LogHandle {
   }
   ~LogHandle() { close(); }
   void close() {
+    if (engine->engine.is_inherited()) {
+      log.release();  // leaked: see bind/handle.h
+      return;
+    }
     const Unlocked unlocked;
     const auto held = engine->engine->lock();
     if (engine->engine->log() == log.get()) engine->engine->set_log(nullptr);
@@ -70,6 +74,10 @@ struct SnapshotHandle {
   }
   ~SnapshotHandle() { close(); }
   void close() {
+    if (log->engine->engine.is_inherited()) {
+      snapshot.release();
+      return;
+    }
     const auto held = log->engine->lock();
     const Unlocked unlocked;
     snapshot.reset();
@@ -117,6 +125,11 @@ struct LoaderHandle {
   }
   ~LoaderHandle() { close(); }
   void close() {
+    if (engine->engine.is_inherited()) {
+      loader.release();
+      log_client.release();
+      return;
+    }
     const auto held = engine->lock();
     if (!loader) return;
     loader.reset();

@@ -2,6 +2,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <new>
+
 #include "bind/kv/store.h"
 
 namespace verbena::bind {
@@ -32,17 +35,24 @@ void PythonCallbacks::release_gil() {
 
 void PythonCallbacks::run(kv::Client& client, kv::Arguments arguments) {
   const size_t before = client.out.size();
-  bool answered = false;
+  bool answered = false, no_memory = false;
   with_gil([&] {
-    nb::list argv;
-    for (const std::string_view argument : arguments) argv.append(to_bytes(argument));
-    run_(client.id, argv);  // writes its reply by Client.reply()
-    answered = true;
+    try {
+      nb::list argv;
+      for (const std::string_view argument : arguments) argv.append(to_bytes(argument));
+      run_(client.id, argv);  // writes its reply by Client.reply()
+      answered = true;
+    } catch (nb::python_error& error) {  // before Python ran the command, or while it wrote the reply
+      no_memory = error.matches(PyExc_MemoryError);
+      if (!no_memory) throw;
+    } catch (const std::bad_alloc&) {
+      no_memory = true;
+    }
   });
-  if (!answered) {
-    client.out.resize(before);
-    kv::ReplyWriter(client.out, client.version).error("ERR internal error: the command failed, see the log");
-  }
+  if (answered) return;
+  client.out.resize(std::min(before, client.out.size()));
+  kv::ReplyWriter(client.out, client.version)
+      .error(no_memory ? kv::Engine::kNoMemory : "ERR internal error: the command failed, see the log");
 }
 
 void PythonCallbacks::opened(kv::Client& client) {
@@ -62,7 +72,7 @@ void PythonCallbacks::lazy_free(uint64_t deadline_ns) {
   with_gil([&] { lazy_free_->work(deadline_ns); });
 }
 void PythonCallbacks::watched_changed(const std::vector<uint64_t>& clients) {
-  with_gil([&] { watched_changed_(clients); });
+  with_gil_or_end("marking watched keys", [&] { watched_changed_(clients); });
 }
 void PythonCallbacks::notify(uint32_t database, char kind, const char* event, std::string_view key) {
   with_gil([&] { notify_(database, std::string(1, kind), event, to_bytes(key)); });

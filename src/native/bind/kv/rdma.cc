@@ -15,16 +15,26 @@ namespace verbena::bind {
 namespace {
 
 struct ValkeyRdmaLinkHandle {
+  ~ValkeyRdmaLinkHandle() {
+    if (made_in != forks()) link.release();  // leaked: see bind/handle.h
+  }
+
   std::unique_ptr<kv::ValkeyRdmaLink> link;
+  uint32_t made_in = forks();
+};
+
+struct RdmaStreamHandle {
+  Owned<kv::ValkeyRdmaStream> stream;
 };
 
 struct RdmaFrontendHandle {
-  std::shared_ptr<kv::Engine> engine;
-  std::shared_ptr<kv::EventLoop> loop;
-  std::unique_ptr<kv::RdmaFrontend> frontend;
+  Owned<kv::Engine> engine;
+  Owned<kv::EventLoop> loop;
+  Owned<kv::RdmaFrontend> frontend;
 };
 
 std::unique_ptr<kv::ValkeyRdmaLink> take(ValkeyRdmaLinkHandle& self) {
+  if (self.made_in != forks()) refuse_inherited("use a window");
   if (!self.link) throw Error("invalid_argument", "use a window", "it is in use already");
   return std::move(self.link);
 }
@@ -43,7 +53,8 @@ void admit(RdmaFrontendHandle& self, ValkeyRdmaLinkHandle& link, QueuePairHandle
   self.frontend->admit(std::move(new_link), queue_pair, established, shared);
 }
 
-void send(kv::ValkeyRdmaStream& stream, const nb::handle& data, double timeout_s) {
+void send(RdmaStreamHandle& self, const nb::handle& data, double timeout_s) {
+  kv::ValkeyRdmaStream& stream = self.stream.use("talk to the store");
   const BufferView view(data, PyBUF_SIMPLE);
   std::string_view rest(reinterpret_cast<const char*>(view.data()), view.size());
   const bool done = wait_with_signals(deadline_after(timeout_s),
@@ -53,7 +64,8 @@ void send(kv::ValkeyRdmaStream& stream, const nb::handle& data, double timeout_s
   throw Error("closed", "talk to the store", "the peer has ended the connection");
 }
 
-nb::object receive(kv::ValkeyRdmaStream& stream, size_t most, double timeout_s) {
+nb::object receive(RdmaStreamHandle& self, size_t most, double timeout_s) {
+  kv::ValkeyRdmaStream& stream = self.stream.use("talk to the store");
   const bool done = wait_with_signals(deadline_after(timeout_s),
                                       [&](uint64_t until_ns) { return stream.receive(until_ns); });
   const std::string_view bytes = stream.received().substr(0, most);
@@ -86,9 +98,11 @@ void bind_kv_rdma(nb::module_& m) {
       .def(
           "__init__",
           [](RdmaFrontendHandle* self, EngineHandle& engine) {
-            new (self) RdmaFrontendHandle{engine.engine, engine.loop, nullptr};
-            const Unlocked unlocked;  // the engine's lock is taken, whose holder may wait for the GIL
-            self->frontend = std::make_unique<kv::RdmaFrontend>(*engine.engine, *engine.loop);
+            const auto frontend = [&] {
+              const Unlocked unlocked;  // the engine's lock is taken, whose holder may wait for the GIL
+              return std::make_shared<kv::RdmaFrontend>(*engine.engine, *engine.loop);
+            };
+            new (self) RdmaFrontendHandle{engine.engine, engine.loop, Owned(frontend())};
           },
           nb::arg("engine"), nb::keep_alive<1, 2>())
       .def(
@@ -110,14 +124,15 @@ void bind_kv_rdma(nb::module_& m) {
         self.frontend->close();
       });
 
-  nb::class_<kv::ValkeyRdmaStream>(m, "RdmaStream", "A client's connection. One thread at a time.")
+  nb::class_<RdmaStreamHandle>(m, "RdmaStream", "A client's connection. One thread at a time.")
       .def(
           "__init__",
-          [](kv::ValkeyRdmaStream* self, ValkeyRdmaLinkHandle& link, QueuePairHandle& qp,
+          [](RdmaStreamHandle* self, ValkeyRdmaLinkHandle& link, QueuePairHandle& qp,
              ConnectionHandle& connection) {
             const auto& established = connection.connection.share("open a stream");
             const auto& queue_pair = qp.qp.share("open a stream");
-            new (self) kv::ValkeyRdmaStream(take(link), queue_pair, established);
+            new (self) RdmaStreamHandle{
+                Owned(std::make_shared<kv::ValkeyRdmaStream>(take(link), queue_pair, established))};
           },
           nb::arg("link"), nb::arg("qp"), nb::arg("connection"), nb::keep_alive<1, 3>(),
           nb::keep_alive<1, 4>())

@@ -16,9 +16,14 @@ namespace {
 struct ReplicationSenderHandle {
   ~ReplicationSenderHandle() { close(); }
   void close() {
-    if (!sender) return;
+    auto closed = std::move(sender);  // with the GIL: other threads find it empty from now on
+    if (!closed) return;
+    if (engine->engine.is_inherited()) {
+      closed.release();  // leaked: see bind/handle.h
+      return;
+    }
     const Unlocked unlocked;
-    sender.reset();
+    closed.reset();
   }
   kv::ReplicationSender& get() const {
     if (!sender) throw nb::value_error("the sender is closed");
@@ -26,7 +31,7 @@ struct ReplicationSenderHandle {
   }
 
   EngineHandle* engine = nullptr;
-  std::optional<BufferView> place;
+  std::optional<BufferView> position;
   std::unique_ptr<kv::ReplicationSender> sender;
   bool full = true;
   uint64_t lsn = 0, offset = 0;  // where the stream begins
@@ -51,20 +56,22 @@ std::function<void()> make_receipt_callback(EngineHandle& engine, nb::object fun
 }
 
 void make_replication_sender(ReplicationSenderHandle* self, EngineHandle& engine, SessionHandle& session,
-                             uint64_t ring_key, uint64_t mark, size_t ring_bytes, bool by_write,
-                             nb::object place, size_t max_inline, std::optional<uint64_t> lsn,
+                             uint64_t ring_key, uint64_t ring_tag, size_t ring_bytes, bool by_write,
+                             nb::object position, size_t max_inline, std::optional<uint64_t> lsn,
                              uint64_t offset, nb::object on_receipt) {
   new (self) ReplicationSenderHandle;
   self->engine = &engine;
-  if (!place.is_none()) self->place.emplace(std::move(place), PyBUF_WRITABLE);
-  if (self->place && self->place->size() < sizeof(kv::ReplicaPosition))
-    throw nb::value_error("the place is too small");
+  if (!position.is_none()) self->position.emplace(std::move(position), PyBUF_WRITABLE);
+  if (self->position && self->position->size() < sizeof(kv::ReplicaPosition))
+    throw nb::value_error("the memory for the position is too small");
+  if (ring_bytes < kv::kMinRingBytes || ring_bytes > kv::kMaxRingBytes)
+    throw nb::value_error("ring_bytes is out of range");
   auto receipt_callback = make_receipt_callback(engine, std::move(on_receipt));
   const kv::ReplicationSenderOptions options{.ring_key = ring_key,
-                                             .mark = mark,
+                                             .ring_tag = ring_tag,
                                              .ring_bytes = ring_bytes,
                                              .by_write = by_write,
-                                             .place = self->place ? self->place->data() : nullptr,
+                                             .position = self->position ? self->position->data() : nullptr,
                                              .max_inline = max_inline};
   const auto held = engine.lock();
   kv::Backlog& backlog = engine.engine->backlog();
@@ -76,9 +83,9 @@ void make_replication_sender(ReplicationSenderHandle* self, EngineHandle& engine
   self->full = copy != nullptr;
   self->lsn = reader ? *lsn : backlog.position();
   self->offset = reader ? offset : backlog.written_offset();
-  self->sender = std::make_unique<kv::ReplicationSender>(engine.engine, *engine.loop, session.node.share(),
-                                                         session.session.share(), options, std::move(copy),
-                                                         std::move(reader), std::move(receipt_callback));
+  self->sender = std::make_unique<kv::ReplicationSender>(
+      engine.engine.share(), *engine.loop, session.node.share(), session.session.share(), options,
+      std::move(copy), std::move(reader), std::move(receipt_callback));
 }
 
 nb::dict sender_counters(ReplicationSenderHandle& self) {
@@ -105,6 +112,7 @@ nb::dict sender_counters(ReplicationSenderHandle& self) {
 struct ReplicationReceiverHandle {
   ~ReplicationReceiverHandle() { close(); }
   void close() {
+    if (receiver.is_inherited()) return;
     const auto held = engine->lock();
     closed = true;
     if (receiver) receiver->close();
@@ -112,20 +120,20 @@ struct ReplicationReceiverHandle {
   kv::ReplicationReceiver& get() const { return *receiver; }
 
   EngineHandle* engine = nullptr;
-  std::shared_ptr<kv::ReplicationReceiver> receiver;
+  Owned<kv::ReplicationReceiver> receiver;
   BufferView ring;
   bool closed = false;
 };
 
 void make_receiver(ReplicationReceiverHandle* self, EngineHandle& engine, SessionHandle& session,
                    nb::object ring, LogApplierHandle& applier) {
-  new (self) ReplicationReceiverHandle{&engine, nullptr, BufferView(std::move(ring), PyBUF_WRITABLE), false};
+  new (self) ReplicationReceiverHandle{&engine, {}, BufferView(std::move(ring), PyBUF_WRITABLE), false};
   const std::span<std::byte> memory(self->ring.data(), self->ring.size());
   const uint64_t id = session.session->id();
   const auto node = session.node.share();
   const Unlocked unlocked;
   self->receiver =
-      kv::ReplicationReceiver::make(*engine.engine, *engine.loop, node, id, memory, applier.get());
+      Owned(kv::ReplicationReceiver::make(*engine.engine, *engine.loop, node, id, memory, applier.get()));
 }
 
 nb::dict receiver_counters(ReplicationReceiverHandle& self) {
@@ -153,11 +161,11 @@ void bind_kv_replication(nb::module_& m) {
   nb::class_<ReplicationSenderHandle>(m, "ReplicationSender",
                                       "Sends a replica the data that it lacks, then the log as it grows.")
       .def("__init__", make_replication_sender, nb::arg("engine"), nb::arg("session"), nb::kw_only(),
-           nb::arg("ring_key"), nb::arg("mark"), nb::arg("ring_bytes"), nb::arg("by_write"),
-           nb::arg("place").none(), nb::arg("max_inline"), nb::arg("lsn").none(), nb::arg("offset"),
+           nb::arg("ring_key"), nb::arg("ring_tag"), nb::arg("ring_bytes"), nb::arg("by_write"),
+           nb::arg("position").none(), nb::arg("max_inline"), nb::arg("lsn").none(), nb::arg("offset"),
            nb::arg("on_receipt"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
            "Continues after `lsn` and `offset` if the backlog reaches back that far; otherwise begins with a "
-           "base copy. `place`: memory into which the replica writes its position.")
+           "base copy. `position`: memory into which the replica writes its position.")
       .def_ro("full", &ReplicationSenderHandle::full, "Whether it began with a base copy.")
       .def_ro("lsn", &ReplicationSenderHandle::lsn, "The LSN after which the stream begins.")
       .def_ro("offset", &ReplicationSenderHandle::offset)
@@ -165,6 +173,9 @@ void bind_kv_replication(nb::module_& m) {
       .def(
           "set_eager", [](ReplicationSenderHandle& self, bool eager) { self.get().set_eager(eager); },
           nb::arg("eager"), "Requests receipts without delay, because a client waits for them (WAIT).")
+      .def(
+          "stop", [](ReplicationSenderHandle& self, const std::string& why) { self.get().stop(why); },
+          nb::arg("why"), "Ends the stream at once, without waiting for the thread: close() must follow.")
       .def("close", &ReplicationSenderHandle::close,
            "Ends the thread. Must not be called from within a command, because it waits for the thread.");
   nb::class_<ReplicationReceiverHandle>(m, "ReplicationReceiver",
@@ -173,16 +184,16 @@ void bind_kv_replication(nb::module_& m) {
            nb::arg("applier"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>())
       .def(
           "begin",
-          [](ReplicationReceiverHandle& self, bool full, uint64_t offset, uint64_t place_key) {
+          [](ReplicationReceiverHandle& self, bool full, uint64_t offset, uint64_t position_key) {
             const auto held = self.engine->lock();
             if (self.closed) throw nb::value_error("the receiver is closed");
-            self.get().begin(full, offset, place_key);
+            self.get().begin(full, offset, position_key);
           },
-          nb::kw_only(), nb::arg("full"), nb::arg("offset"), nb::arg("place_key"),
+          nb::kw_only(), nb::arg("full"), nb::arg("offset"), nb::arg("position_key"),
           "Starts with the values of the primary's answer. `full`: all present keys are deleted first. "
-          "`place_key`: the region into which the position is written; 0: none.")
+          "`position_key`: the region into which the position is written; 0: none.")
       .def_prop_ro(
-          "mark", [](ReplicationReceiverHandle& self) { return self.get().mark(); },
+          "ring_tag", [](ReplicationReceiverHandle& self) { return self.get().ring_tag(); },
           "The number that the primary adds to the positions of its pieces.")
       .def("counters", receiver_counters, nb::sig("def counters(self) -> dict[str, typing.Any]"))
       .def("close", &ReplicationReceiverHandle::close,

@@ -10,27 +10,31 @@
 #include "bind/transport/transport.h"
 #include "kv/client/reader.h"
 #include "kv/frontends/session_frontend.h"
+#include "util/clock.h"
 #include "util/prefetch.h"
 
 namespace verbena::bind {
 namespace {
 
 struct SessionFrontendHandle {
-  std::shared_ptr<kv::Engine> engine;
-  std::shared_ptr<kv::EventLoop> loop;
-  std::unique_ptr<kv::SessionFrontend> frontend;
+  Owned<kv::Engine> engine;
+  Owned<kv::EventLoop> loop;
+  Owned<kv::SessionFrontend> frontend;
 };
 
 struct OneSidedReaderHandle {
-  std::unique_ptr<kv::OneSidedReader> reader;
+  Owned<kv::OneSidedReader> reader;
   std::mutex mutex;  // one thread at a time
 };
 
-void make_frontend(SessionFrontendHandle* self, EngineHandle& engine, NodeHandle& node) {
-  new (self) SessionFrontendHandle{engine.engine, engine.loop, nullptr};
+void make_frontend(SessionFrontendHandle* self, EngineHandle& engine, NodeHandle& node,
+                   const AudienceHandle& audience) {
   const auto& shared = node.node.share("serve a store");
-  const Unlocked unlocked;
-  self->frontend = std::make_unique<kv::SessionFrontend>(*engine.engine, *engine.loop, shared);
+  const auto frontend = [&] {
+    const Unlocked unlocked;
+    return std::make_shared<kv::SessionFrontend>(*engine.engine, *engine.loop, shared, audience.audience);
+  };
+  new (self) SessionFrontendHandle{engine.engine, engine.loop, Owned(frontend())};
 }
 
 // The result for a key that does not exist. None means that the caller must send a command instead.
@@ -44,12 +48,19 @@ nb::object to_object(const kv::OneSidedReader::Answer& reply) {
 
 // Never waits for the mutex with the GIL held: the holder of the mutex needs the GIL before it unlocks.
 std::unique_lock<std::mutex> lock(OneSidedReaderHandle& self) {
+  self.reader.share("read a key");
   std::unique_lock held(self.mutex, std::try_to_lock);
   if (!held) {
     const Unlocked unlocked;
     held.lock();
   }
   return held;
+}
+
+// Called without the GIL while a read waits.
+void check_signals() {
+  const nb::gil_scoped_acquire held;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
 nb::object get_one(OneSidedReaderHandle& self, const nb::bytes& key) {
@@ -116,7 +127,7 @@ nb::tuple get_many(OneSidedReaderHandle& self, nb::handle keys) {
 }
 
 nb::object get_into(OneSidedReaderHandle& self, const nb::bytes& key, nb::handle buffer) {
-  const BufferView view(buffer, PyBUF_WRITABLE);
+  const BufferView view = view_of(buffer, "get_into", true);
   kv::OneSidedReader::Length length;
   const auto held = lock(self);
   {
@@ -138,8 +149,8 @@ void bind_kv_session(nb::module_& m) {
   nb::class_<SessionFrontendHandle>(
       m, "SessionFrontend",
       "Serves the sessions of a node. Keep engine and node alive longer than this object.")
-      .def("__init__", make_frontend, nb::arg("engine"), nb::arg("node"), nb::keep_alive<1, 2>(),
-           nb::keep_alive<1, 3>())
+      .def("__init__", make_frontend, nb::arg("engine"), nb::arg("node"), nb::arg("audience"),
+           nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
       .def(
           "add_region",
           [](SessionFrontendHandle& self, uint64_t key) {
@@ -153,12 +164,14 @@ void bind_kv_session(nb::module_& m) {
                                    "Reads strings from the memory of a store over a session.")
       .def(
           "__init__",
-          [](OneSidedReaderHandle* self, SessionHandle& session, uint32_t database) {
-            new (self) OneSidedReaderHandle;
-            self->reader =
-                std::make_unique<kv::OneSidedReader>(session.node.share(), session.session.share(), database);
+          [](OneSidedReaderHandle* self, SessionHandle& session, uint32_t database, double timeout_s) {
+            const bool is_limited = timeout_s >= 0 && timeout_s <= 1e9;
+            new (self) OneSidedReaderHandle{Owned(std::make_shared<kv::OneSidedReader>(
+                session.node.share(), session.session.share(), database,
+                is_limited ? static_cast<uint64_t>(timeout_s * 1e9) : kNever, check_signals))};
           },
-          nb::arg("session"), nb::arg("database") = 0, nb::keep_alive<1, 2>())
+          nb::arg("session"), nb::arg("database") = 0, nb::arg("timeout_s") = -1.0, nb::keep_alive<1, 2>(),
+          "`timeout_s`: how long one call may take; negative: no limit.")
       .def(
           "load",
           [](OneSidedReaderHandle& self, const nb::bytes& layout) {
@@ -176,6 +189,9 @@ void bind_kv_session(nb::module_& m) {
       .def("get_into", get_into, nb::arg("key"), nb::arg("buffer"),
            nb::sig("def get_into(self, key: bytes, buffer: object) -> int | Absent | None"),
            "Returns the length of the string. If it exceeds the buffer, nothing was written.")
+      .def_prop_ro(
+          "denied", [](OneSidedReaderHandle& self) { return self.reader->is_denied(); },
+          "Whether the server refused a read: it has not lent its memory, or not any longer.")
       .def_prop_ro("reads", [](OneSidedReaderHandle& self) { return self.reader->reads(); });
 }
 

@@ -70,6 +70,10 @@ EngineHandle::EngineHandle(uint32_t databases, nb::object allocate_chunk)
 }
 
 EngineHandle::~EngineHandle() {
+  if (engine.is_inherited()) {
+    callbacks.release();  // leaked, as engine and loop are: see bind/handle.h
+    return;
+  }
   loop.reset();
   // Drops the references to Python values here, where the GIL is held.
   for (uint32_t i = 0; i < engine->keyspace.databases(); ++i) {
@@ -153,6 +157,7 @@ void bind_kv(nb::module_& parent) {
   bind_kv_database(m);
   bind_kv_session(m);
   bind_kv_stream(m);
+  bind_kv_reply_buffer(m);
   bind_kv_rdma(m);
   bind_kv_log(m);
   bind_kv_cluster(m, engine);

@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "bind/buffer.h"
+#include "bind/handle.h"
 #include "bind/kv/lazy_free.h"
 #include "bind/unlocked.h"
 #include "kv/engine/engine.h"
 #include "kv/frontends/event_loop.h"
+#include "util/fatal.h"
 
 namespace verbena::bind {
 
@@ -76,6 +78,17 @@ class PythonCallbacks : public kv::PythonHandler {
     }
   }
 
+  // As with_gil(), for calls that must not fail: an exception ends the process.
+  template <typename Function>
+  void with_gil_or_end(const char* operation, Function function) {
+    bool done = false;
+    with_gil([&] {
+      function();
+      done = true;
+    });
+    if (!done) end_process(operation, "an exception in Python");
+  }
+
  private:
   void enter();
 
@@ -94,7 +107,7 @@ struct EngineHandle {
 
   // Takes the engine's lock. Releases the GIL while it waits.
   kv::Engine::Lock lock() const {
-    auto held = engine->try_lock();
+    auto held = engine->try_lock();  // throws in a forked child
     if (!held) {
       const Unlocked unlocked;
       held.lock();
@@ -102,8 +115,8 @@ struct EngineHandle {
     return held;
   }
 
-  std::shared_ptr<kv::Engine> engine;
-  std::shared_ptr<kv::EventLoop> loop;
+  Owned<kv::Engine> engine;
+  Owned<kv::EventLoop> loop;
   std::unique_ptr<PythonCallbacks> callbacks;
 };
 
@@ -123,6 +136,7 @@ void bind_kv_database(nb::module_& m);
 void bind_kv_list(nb::module_& m);
 void bind_kv_session(nb::module_& m);
 void bind_kv_stream(nb::module_& m);
+void bind_kv_reply_buffer(nb::module_& m);
 void bind_kv_rdma(nb::module_& m);
 void bind_kv_log(nb::module_& m);
 void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine);

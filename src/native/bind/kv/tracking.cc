@@ -4,7 +4,7 @@
 namespace verbena::bind {
 
 void PythonCallbacks::invalidated(const std::vector<kv::Tracking::Message>& messages) {
-  with_gil([&] {
+  with_gil_or_end("invalidating cached keys", [&] {
     nb::list list;
     for (const kv::Tracking::Message& message : messages) {
       nb::list clients;

@@ -7,6 +7,8 @@
 #include "bind/bind.h"
 #include "bind/errors.h"
 #include "bind/verbs/waiting.h"
+#include "transport/node/methods.h"
+#include "verbs/types.h"
 
 namespace verbena::bind {
 
@@ -14,6 +16,10 @@ using transport::Node;
 using transport::Operation;
 using transport::Outcome;
 using transport::Session;
+
+namespace {
+constexpr int kMaxDrainRounds = 64;  // other links of the node may bring more without end
+}
 
 void raise_setup(const SessionHandle& self, ErrorCode code, const char* operation,
                  const std::string& detail) {
@@ -75,20 +81,22 @@ nb::bytes finish_call(SessionHandle& self, Operation& call, const char* operatio
 
 uint64_t hand_over(SessionHandle& self, Operation* call, QueueHandle& queue, uint64_t token) {
   if (!call) return 0;
-  return self.session->report(*call, queue.queue, token);
+  return self.session->report(*call, queue.queue.share(), token);
 }
 
 namespace {
 
 nb::bytes call(SessionHandle& self, uint32_t method, const nb::handle& payload, double timeout_s) {
-  const BufferView view(payload, PyBUF_SIMPLE);
+  Session& session = self.use("call");
+  Node& node = *self.node.core();
+  const BufferView view = view_of(payload, "call", false, "payload");
   Operation* call;
   {
-    const auto held = lock_from_python(*self.node);
-    call = self.session->call(method, bytes_of(view));
-    if (call && self.node->spin_for_reply(*call)) {
+    const auto held = lock_from_python(node);
+    call = session.call(method, bytes_of(view));
+    if (call && node.spin_for_reply(*call)) {
       nb::bytes answer(call->answer().data(), call->answer().size());
-      self.node->operations().end(*call);
+      node.operations().end(*call);
       return answer;
     }
   }
@@ -98,9 +106,10 @@ nb::bytes call(SessionHandle& self, uint32_t method, const nb::handle& payload, 
 
 uint64_t start_call(SessionHandle& self, uint32_t method, const nb::handle& payload, QueueHandle& queue,
                     uint64_t token) {
-  const BufferView view(payload, PyBUF_SIMPLE);
+  Session& session = self.use("call");
+  const BufferView view = view_of(payload, "call", false, "payload");
   const auto held = lock_from_python(*self.node);
-  return hand_over(self, self.session->call(method, bytes_of(view)), queue, token);
+  return hand_over(self, session.call(method, bytes_of(view)), queue, token);
 }
 
 void attach(SessionHandle& self, LinkHandle& link, uint64_t received, uint64_t acknowledged, uint32_t window,
@@ -173,9 +182,26 @@ void bind_session(nb::module_& m) {
       "The timed operations: Session.metrics() has their histograms as NAME_ns.");
   m.attr("METHOD_ECHO") = transport::method::echo;
   m.attr("METHOD_ATOMIC") = transport::method::atomic;
+  m.def(
+      "atomic_request",
+      [](uint64_t key, uint64_t offset, Opcode opcode, uint64_t compare_add, uint64_t swap) {
+        const transport::AtomicRequest request{.key = key,
+                                               .offset = offset,
+                                               .compare_add = compare_add,
+                                               .swap = swap,
+                                               .opcode = static_cast<uint32_t>(opcode)};
+        return nb::bytes(&request, sizeof request);
+      },
+      nb::arg("key"), nb::arg("offset"), nb::arg("opcode"), nb::arg("compare_add"), nb::arg("swap"),
+      nb::sig("def atomic_request(key: int, offset: int, opcode: verbena._native.Opcode, compare_add: int, "
+              "swap: int) -> bytes"),
+      "The payload of a call of METHOD_ATOMIC.");
 
   nb::class_<SessionHandle> session(m, "Session", "A conversation with one peer that outlives its links.");
   session.def_prop_ro("id", [](const SessionHandle& self) { return self.session->id(); })
+      .def_prop_ro(
+          "audience", [](const SessionHandle& self) { return AudienceHandle{self.session->audience()}; },
+          "This session alone.")
       .def_prop_ro("received", locked([](Session& s) { return s.sequence().done(); }))
       .def_prop_ro("sent", locked([](Session& s) { return s.sequence().sent(); }))
       .def_prop_ro("acknowledged", locked([](Session& s) { return s.sequence().acknowledged(); }))
@@ -190,10 +216,13 @@ void bind_session(nb::module_& m) {
       .def(
           "lose_link",
           [](SessionHandle& self, uint64_t links, const std::string& why) {
-            const auto held = lock_from_python(*self.node);
+            const Unlocked unlocked;
+            const auto held = self.node->lock();
+            for (int i = 0; i < kMaxDrainRounds && self.node->drive_once(); ++i) continue;
             if (self.session->links() == links) self.session->lose_link(Status::success, why);
           },
-          nb::arg("links"), nb::arg("why"), "The link with this number is gone; a later one is not meant.")
+          nb::arg("links"), nb::arg("why"),
+          "Handles what has arrived, then loses the link with this number, if it is still in use.")
       .def("detach", locked([](Session& s) { s.lose_link(Status::success, "detached", false); }),
            "The link is about to be replaced or closed on purpose.")
       .def("release_link", locked([](Session& s) { s.release_link(); }),
@@ -213,6 +242,7 @@ void bind_session(nb::module_& m) {
       .def(
           "cancel",
           [](SessionHandle& self, uint64_t id) {
+            if (self.node.is_inherited()) return;  // the operation is the parent's
             const auto held = lock_from_python(*self.node);
             if (Operation* open = self.node->operations().find(id - 1, *self.session))
               self.session->cancel(*open);
@@ -223,7 +253,7 @@ void bind_session(nb::module_& m) {
           [](SessionHandle& self, uint64_t call, const nb::handle& payload) {
             const BufferView view(payload, PyBUF_SIMPLE);
             const auto held = lock_from_python(*self.node);
-            self.session->answered();
+            self.session->answered(call);
             if (!self.session->reply(call, bytes_of(view))) {
               self.session->fail(call, Outcome::too_long, "the answer is longer than a message may be");
             }
@@ -233,12 +263,13 @@ void bind_session(nb::module_& m) {
           "fail",
           [](SessionHandle& self, uint64_t call, Outcome outcome, const std::string& why) {
             const auto held = lock_from_python(*self.node);
-            self.session->answered();
+            self.session->answered(call);
             self.session->fail(call, outcome, why);
           },
           nb::arg("call"), nb::arg("outcome"), nb::arg("why"))
       .def("metrics", metrics, nb::sig("def metrics(self) -> dict[str, dict[str, object]]"));
   bind_session_memory(session);
+  bind_session_batch(session);
 }
 
 }  // namespace verbena::bind

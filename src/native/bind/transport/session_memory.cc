@@ -9,26 +9,23 @@
 #include "transport/session/bulk.h"
 
 namespace verbena::bind {
-namespace {
 
 using transport::Node;
 using transport::Operation;
 using transport::Outcome;
 
-// A view of contiguous memory of any item type. What PyBUF_SIMPLE does not accept goes through a memoryview,
-// which accepts more exporters and raises a precise error for the others.
-BufferView view_of(const nb::handle& data) {
-  try {
-    return BufferView(data, PyBUF_SIMPLE);
-  } catch (const nb::python_error&) {
-    const nb::object view = nb::steal(PyMemoryView_FromObject(data.ptr()));
-    if (!view) throw nb::python_error();
-    return BufferView(view.attr("cast")("B"), PyBUF_SIMPLE);
+const RemoteRegion& remote_of(const nb::handle& remote, const char* operation) {
+  RemoteRegion* found = nullptr;
+  if (!nb::try_cast<RemoteRegion*>(remote, found) || !found) [[unlikely]] {
+    const std::string kind = Py_TYPE(remote.ptr())->tp_name;
+    throw nb::type_error((operation + (": remote is " + kind) + ", not a RemoteRegion").c_str());
   }
+  return *found;
 }
 
-// Raises for requests that the peer would refuse: a region of another run, or more bytes than it has.
-void check(const SessionHandle& self, const RemoteRegion& remote, const char* operation, uint64_t length) {
+void check_remote(const SessionHandle& self, const RemoteRegion& remote, const char* operation,
+                  uint64_t length) {
+  self.use(operation);
   if (remote.epoch != self.peer_epoch) [[unlikely]] {
     raise_setup(self, "region_denied", operation,
                 "the region belongs to an earlier run of the peer, or to another node");
@@ -39,74 +36,18 @@ void check(const SessionHandle& self, const RemoteRegion& remote, const char* op
   }
 }
 
-Operation* begin_read(SessionHandle& self, const RemoteRegion& remote) {
-  return self.session->operate(Opcode::read, remote.key, remote.offset, nullptr,
-                               static_cast<uint32_t>(remote.length), nullptr);
-}
-
-Operation* begin_write(SessionHandle& self, const RemoteRegion& remote, const BufferView& view) {
-  return self.session->operate(Opcode::write, remote.key, remote.offset, view.data(),
-                               static_cast<uint32_t>(view.size()), nullptr);
-}
-
-void check_fits_buffer(const SessionHandle& self, uint64_t length) {
-  if (length > self.session->buffer_bytes()) {
-    throw Error("limit_exceeded", "one-sided", "longer than a message buffer: use the bulk form");
-  }
-}
-
-// Returns None if the region is longer than a message buffer: then use the bulk form.
-nb::object read(SessionHandle& self, const RemoteRegion& remote, double timeout_s) {
-  check(self, remote, "read", 0);
-  Operation* begun;
-  {
-    const auto held = lock_from_python(*self.node);
-    if (remote.length > self.session->buffer_bytes()) return nb::none();
-    begun = begin_read(self, remote);
-    if (begun && self.node->spin_for_reply(*begun)) {
-      nb::bytes answer(begun->answer().data(), begun->answer().size());
-      self.node->operations().end(*begun);
-      return answer;
-    }
-  }
-  if (!begun) raise_refused(self, "read");
-  return finish_call(self, *begun, "read", timeout_s);
-}
-
-// Returns False if the data is longer than a message buffer: then use the bulk form.
-bool write(SessionHandle& self, const RemoteRegion& remote, const nb::handle& data, double timeout_s) {
-  const BufferView view = view_of(data);
-  check(self, remote, "write", view.size());
-  Operation* begun;
-  {
-    const auto held = lock_from_python(*self.node);
-    if (view.size() > self.session->buffer_bytes()) return false;
-    begun = begin_write(self, remote, view);
-    if (begun && self.node->spin_for_reply(*begun)) {
-      self.node->operations().end(*begun);
-      return true;
-    }
-  }
-  if (!begun) raise_refused(self, "write");
-  finish_call(self, *begun, "write", timeout_s);
-  return true;
-}
-
-using Progress = std::atomic<uint64_t>;
-
-// Takes the memory's registration from the cache, or creates one. With an owner, return_registration() may
-// put it into the cache afterwards.
-transport::CachedRegistration take_registration(Node& node, const BufferView& view, const nb::handle& owner) {
-  const uint32_t access = view.readonly() ? 0 : access::local_write;
-  const bool keeps = !owner.is_none() && view.size() <= node.registrations().max_bytes();
+transport::CachedRegistration take_registration(Node& node, const LocalMemory& local,
+                                                const nb::handle& owner) {
+  const uint32_t access = local.readonly ? 0 : access::local_write;
+  const bool keeps = !owner.is_none() && local.size <= node.registrations().max_bytes();
   transport::CachedRegistration entry;
   if (keeps) {
     const auto held = lock_from_python(node);
-    entry = node.registrations().take(view.data(), view.size(), access);
+    entry = node.registrations().take(local.data, local.size, access);
   }
   if (!entry.memory) {
     if (keeps) entry.owner = std::make_unique<BufferOwner>(BufferView(owner, PyBUF_FULL_RO));
-    entry.memory = std::make_unique<transport::Registration>(view.data(), view.size(), access,
+    entry.memory = std::make_unique<transport::Registration>(local.data, local.size, access,
                                                              node.options().max_region_bytes);
   }
   return entry;
@@ -123,12 +64,102 @@ void return_registration(Node& node, transport::CachedRegistration entry, bool i
   }
 }
 
-void transfer(SessionHandle& self, bool is_put, const nb::handle& buffer, const RemoteRegion& remote,
-              uint32_t fragment_bytes, uint32_t depth, const nb::object& progress, const nb::handle& owner) {
-  const BufferView view(buffer, is_put ? PyBUF_SIMPLE : PyBUF_WRITABLE);
-  check(self, remote, is_put ? "put" : "get", view.size());
-  transport::CachedRegistration entry = take_registration(*self.node, view, owner);
-  const transport::BulkTarget target{remote.key, remote.offset, view.data(), view.size()};
+namespace {
+
+// A READ into `local`, or into the operation's answer if it is null.
+Operation* begin_read(SessionHandle& self, const RemoteRegion& remote, std::byte* local, uint64_t length) {
+  return self.session->operate(Opcode::read, remote.key, remote.offset, local, static_cast<uint32_t>(length),
+                               nullptr);
+}
+
+Operation* begin_write(SessionHandle& self, const RemoteRegion& remote, const BufferView& view) {
+  return self.session->operate(Opcode::write, remote.key, remote.offset, view.data(),
+                               static_cast<uint32_t>(view.size()), nullptr);
+}
+
+void check_fits_buffer(const SessionHandle& self, uint64_t length) {
+  if (length > self.session->buffer_bytes()) {
+    throw Error("limit_exceeded", "one-sided", "longer than a message buffer: use the bulk form");
+  }
+}
+
+// Runs an operation whose result is in the caller's memory. False: `length` does not fit into a message
+// buffer.
+template <typename Begin>
+bool run_short(SessionHandle& self, uint64_t length, const char* operation, double timeout_s, Begin begin) {
+  transport::Session& session = self.use(operation);
+  Node& node = *self.node.core();
+  Operation* begun;
+  {
+    const auto held = lock_from_python(node);
+    if (length > session.buffer_bytes()) return false;
+    begun = begin();
+    if (begun && node.spin_for_reply(*begun)) {
+      node.operations().end(*begun);
+      return true;
+    }
+  }
+  if (!begun) raise_refused(self, operation);
+  finish_call(self, *begun, operation, timeout_s);
+  return true;
+}
+
+// A bytes object that native code fills before anyone else has a reference to it.
+nb::object new_bytes(uint64_t length) {
+  nb::object made = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(length)));
+  if (!made) throw nb::python_error();
+  return made;
+}
+
+std::byte* data_of(const nb::object& bytes) {
+  return reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes.ptr()));
+}
+
+// Returns None if the region is longer than a message buffer: then use the bulk form.
+nb::object read(SessionHandle& self, const nb::handle& region, double timeout_s) {
+  const RemoteRegion& remote = remote_of(region, "read");
+  check_remote(self, remote, "read", 0);
+  if (remote.length == 0) return new_bytes(0);
+  nb::object bytes;
+  const bool fits = run_short(self, remote.length, "read", timeout_s, [&] {
+    bytes = new_bytes(remote.length);
+    return begin_read(self, remote, data_of(bytes), remote.length);
+  });
+  return fits ? bytes : nb::none();
+}
+
+// Returns False if the buffer is longer than a message buffer: then use the bulk form.
+bool read_into(SessionHandle& self, const nb::handle& region, const nb::handle& buffer, double timeout_s) {
+  const RemoteRegion& remote = remote_of(region, "read_into");
+  const BufferView view = view_of(buffer, "read_into", true);
+  check_remote(self, remote, "read_into", view.size());
+  if (view.size() == 0) return true;
+  return run_short(self, view.size(), "read_into", timeout_s,
+                   [&] { return begin_read(self, remote, view.data(), view.size()); });
+}
+
+// As read_into().
+bool write(SessionHandle& self, const nb::handle& region, const nb::handle& buffer, double timeout_s) {
+  const RemoteRegion& remote = remote_of(region, "write");
+  const BufferView view = view_of(buffer, "write", false);
+  check_remote(self, remote, "write", view.size());
+  return run_short(self, view.size(), "write", timeout_s, [&] { return begin_write(self, remote, view); });
+}
+
+using Progress = std::atomic<uint64_t>;
+
+struct TransferOptions {
+  double timeout_s;
+  uint32_t fragment_bytes, depth;
+};
+
+void run_transfer(SessionHandle& self, bool is_write, const char* operation, const LocalMemory& local,
+                  const RemoteRegion& remote, const TransferOptions& options, const nb::object& progress,
+                  const nb::handle& owner) {
+  check_remote(self, remote, operation, local.size);
+  transport::CachedRegistration entry = take_registration(*self.node, local, owner);
+  const transport::BulkTarget target{remote.key, remote.offset, local.data, local.size};
+  const transport::BulkOptions bulk{options.fragment_bytes, options.depth, deadline_after(options.timeout_s)};
   transport::BulkResult result;
   Progress acknowledged{0};
   bool raised = false;
@@ -144,50 +175,127 @@ void transfer(SessionHandle& self, bool is_put, const nb::handle& buffer, const 
       });
       return !raised;
     };
-    result = (is_put ? transport::put : transport::get)(
-        *self.node, *self.session, target, {fragment_bytes, depth}, *entry.memory, acknowledged, keep_going);
+    result = (is_write ? transport::put : transport::get)(*self.node, *self.session, target, bulk,
+                                                          *entry.memory, acknowledged, keep_going);
   }
-  return_registration(*self.node, std::move(entry), !raised && result.outcome == Outcome::ok);
+  const bool is_whole = !raised && !result.timed_out && result.outcome == Outcome::ok;
+  return_registration(*self.node, std::move(entry), is_whole);
   if (raised) throw nb::python_error();
   if (result.outcome != Outcome::ok) {
-    raise_outcome(self, is_put ? "put" : "get", result.outcome, result.status, result.detail);
+    raise_outcome(self, operation, result.outcome, result.status, result.detail);
   }
+  if (result.timed_out) {
+    raise_setup(self, "call_timeout", operation,
+                std::to_string(acknowledged.load()) + " of " + std::to_string(local.size) +
+                    " bytes were transferred in time");
+  }
+}
+
+void transfer(SessionHandle& self, bool is_write, const nb::handle& buffer, const nb::handle& region,
+              double timeout_s, uint32_t fragment_bytes, uint32_t depth, const nb::object& progress,
+              const nb::handle& owner) {
+  const char* operation = is_write ? "write" : "read_into";
+  const RemoteRegion& remote = remote_of(region, operation);
+  const BufferView view = view_of(buffer, operation, !is_write);
+  run_transfer(self, is_write, operation, {view.data(), view.size(), view.readonly()}, remote,
+               {timeout_s, fragment_bytes, depth}, progress, owner);
+}
+
+nb::object read_long(SessionHandle& self, const nb::handle& region, double timeout_s, uint32_t fragment_bytes,
+                     uint32_t depth, const nb::object& progress) {
+  const RemoteRegion& remote = remote_of(region, "read");
+  check_remote(self, remote, "read", 0);
+  nb::object bytes = new_bytes(remote.length);
+  run_transfer(self, false, "read", {data_of(bytes), remote.length, false}, remote,
+               {timeout_s, fragment_bytes, depth}, progress, nb::none());
+  return bytes;
 }
 
 }  // namespace
 
 void bind_session_memory(nb::class_<SessionHandle>& session) {
   session
-      .def("check", check, nb::arg("remote"), nb::arg("operation"), nb::arg("length"),
+      .def("check", check_remote, nb::arg("remote"), nb::arg("operation"), nb::arg("length"),
            "Raises unless the region belongs to the running process of the peer and has this length.")
       .def("read", read, nb::arg("remote"), nb::arg("timeout_s"),
            nb::sig("def read(self, remote: RemoteRegion, timeout_s: float) -> bytes | None"),
            "None: it is longer than a message buffer.")
-      .def("write", write, nb::arg("remote"), nb::arg("data"), nb::arg("timeout_s"),
+      .def("read_into", read_into, nb::arg("remote"), nb::arg("buffer"), nb::arg("timeout_s"),
+           nb::sig("def read_into(self, remote: RemoteRegion, buffer: object, timeout_s: float) -> bool"),
+           "False: it is longer than a message buffer.")
+      .def("write", write, nb::arg("remote"), nb::arg("buffer"), nb::arg("timeout_s"),
+           nb::sig("def write(self, remote: RemoteRegion, buffer: object, timeout_s: float) -> bool"),
            "False: it is longer than a message buffer.")
       .def(
           "start_read",
-          [](SessionHandle& self, const RemoteRegion& remote, QueueHandle& queue, uint64_t token) {
-            check(self, remote, "read", 0);
+          [](SessionHandle& self, const nb::handle& region, QueueHandle& queue, uint64_t token) {
+            const RemoteRegion& remote = remote_of(region, "read");
+            check_remote(self, remote, "read", 0);
             const auto held = lock_from_python(*self.node);
             check_fits_buffer(self, remote.length);
-            return hand_over(self, begin_read(self, remote), queue, token);
+            return hand_over(self, begin_read(self, remote, nullptr, remote.length), queue, token);
           },
-          nb::arg("remote"), nb::arg("queue"), nb::arg("token"))
+          nb::arg("remote"), nb::arg("queue"), nb::arg("token"),
+          nb::sig("def start_read(self, remote: RemoteRegion, queue: EventQueue, token: int) -> int"))
+      .def(
+          "start_read_into",
+          [](SessionHandle& self, const nb::handle& region, const nb::handle& buffer, QueueHandle& queue,
+             uint64_t token) {
+            const RemoteRegion& remote = remote_of(region, "read_into");
+            const BufferView view = view_of(buffer, "read_into", true);
+            check_remote(self, remote, "read_into", view.size());
+            const auto held = lock_from_python(*self.node);
+            check_fits_buffer(self, view.size());
+            return hand_over(self, begin_read(self, remote, view.data(), view.size()), queue, token);
+          },
+          nb::arg("remote"), nb::arg("buffer"), nb::arg("queue"), nb::arg("token"),
+          nb::sig("def start_read_into(self, remote: RemoteRegion, buffer: object, queue: EventQueue, "
+                  "token: int) -> int"),
+          "The caller keeps a view of the buffer until the operation has ended or cancel() has returned.")
       .def(
           "start_write",
-          [](SessionHandle& self, const RemoteRegion& remote, const nb::handle& data, QueueHandle& queue,
+          [](SessionHandle& self, const nb::handle& region, const nb::handle& buffer, QueueHandle& queue,
              uint64_t token) {
-            const BufferView view(data, PyBUF_SIMPLE);
-            check(self, remote, "write", view.size());
+            const RemoteRegion& remote = remote_of(region, "write");
+            const BufferView view = view_of(buffer, "write", false);
+            check_remote(self, remote, "write", view.size());
             const auto held = lock_from_python(*self.node);
             check_fits_buffer(self, view.size());
             return hand_over(self, begin_write(self, remote, view), queue, token);
           },
-          nb::arg("remote"), nb::arg("data"), nb::arg("queue"), nb::arg("token"))
-      .def("transfer", transfer, nb::arg("is_put"), nb::arg("buffer"), nb::arg("remote"), nb::kw_only(),
-           nb::arg("fragment_bytes"), nb::arg("depth"), nb::arg("progress").none(), nb::arg("owner").none(),
-           "With an owner of the memory its registration is kept for the next time.");
+          nb::arg("remote"), nb::arg("buffer"), nb::arg("queue"), nb::arg("token"),
+          nb::sig("def start_write(self, remote: RemoteRegion, buffer: object, queue: EventQueue, "
+                  "token: int) -> int"))
+      .def("transfer", transfer, nb::arg("is_write"), nb::arg("buffer"), nb::arg("remote"), nb::kw_only(),
+           nb::arg("timeout_s"), nb::arg("fragment_bytes"), nb::arg("depth"), nb::arg("progress").none(),
+           nb::arg("owner").none(),
+           nb::sig("def transfer(self, is_write: bool, buffer: object, remote: RemoteRegion, *, "
+                   "timeout_s: float, fragment_bytes: int, depth: int, progress: object | None, "
+                   "owner: object | None) -> None"),
+           "With an owner of the memory its registration is kept for the next time.")
+      .def("read_long", read_long, nb::arg("remote"), nb::kw_only(), nb::arg("timeout_s"),
+           nb::arg("fragment_bytes"), nb::arg("depth"), nb::arg("progress").none(),
+           nb::sig("def read_long(self, remote: RemoteRegion, *, timeout_s: float, fragment_bytes: int, "
+                   "depth: int, progress: object | None) -> bytes"),
+           "A region of any length.");
+  session.def(
+      "region_length",
+      [](SessionHandle& self, const nb::handle& region, const char* operation) {
+        const RemoteRegion& remote = remote_of(region, operation);
+        check_remote(self, remote, operation, 0);
+        return remote.length;
+      },
+      nb::arg("remote"), nb::arg("operation"),
+      nb::sig("def region_length(self, remote: RemoteRegion, operation: str) -> int"),
+      "The length of a region that belongs to the running process of the peer; raises for others.");
+  session.def_static(
+      "buffer_length",
+      [](const nb::handle& buffer, const char* operation, bool writable) {
+        return view_of(buffer, operation, writable).size();
+      },
+      nb::arg("buffer"), nb::arg("operation"), nb::arg("writable"),
+      nb::sig("def buffer_length(buffer: object, operation: str, writable: bool) -> int"),
+      "The length in bytes of a contiguous buffer; raises an error that names the argument for others.");
 }
 
 }  // namespace verbena::bind

@@ -5,6 +5,7 @@
 
 #include "bind/bind.h"
 #include "bind/verbs/remote.h"
+#include "util/pidfd.h"
 
 namespace verbena::bind {
 namespace {
@@ -55,6 +56,12 @@ void make_node(NodeHandle* self, uint32_t busy_poll_us, bool sleeps, uint32_t po
       busy_poll_us, loop_driven, ns(heartbeat_s), ns(silence_s), poll_batch, sleeps, max_region_bytes}));
 }
 
+void retire_port(NodeHandle& self, PortHandle& port) {
+  const auto& node = self.node.share("retire a wire");
+  const Unlocked unlocked;
+  node->retire(*port.port);
+}
+
 PortHandle* add_port(NodeHandle& self, DomainHandle& pd, CompletionQueueHandle& cq,
                      SharedReceiveQueueHandle& srq, const std::string& name, uint32_t buffer_bytes,
                      uint32_t pool_buffers, uint32_t window, bool huge_pages, bool pin) {
@@ -92,19 +99,8 @@ SessionHandle* add_session(NodeHandle& self, uint64_t id, const std::string& pee
                            uint32_t max_serving, uint32_t max_waiting, uint32_t fragment_bytes) {
   const auto& node = self.node.share("add a session");
   auto session = node->add_session({id, peer, max_message_bytes, max_serving, max_waiting, fragment_bytes},
-                                   control.queue, requests ? requests->queue : nullptr);
+                                   control.queue.share(), requests ? requests->queue.share() : nullptr);
   return new SessionHandle{Owned(node), Owned(session), peer_epoch};
-}
-
-ExposedRegionHandle* expose(NodeHandle& self, const nb::handle& buffer, uint32_t access,
-                            uint64_t only_session) {
-  const auto& node = self.node.share("expose memory");
-  const bool writes = access & (access::remote_write | access::remote_atomic);
-  BufferView view(buffer, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE);
-  const auto held = lock_from_python(*node);
-  auto region = node->regions().expose(view.data(), view.size(), access | (writes ? access::local_write : 0),
-                                       only_session);
-  return new ExposedRegionHandle{Owned(node), std::move(view), std::move(region)};
 }
 
 nb::tuple pools(PortHandle& self) {
@@ -169,6 +165,17 @@ void bind_session_values(nb::module_& m) {
       .value("SESSION_FAILED", Outcome::session_failed);
   m.attr("SPARE_RECEIVES") = transport::Port::kSpareReceives;
   m.attr("MESSAGE_HEADER_BYTES") = sizeof(transport::MessageHeader);
+  m.def(
+      "open_pidfd",
+      [](int pid) {
+        UniqueFd opened = open_pidfd(pid);
+        if (!opened) {
+          PyErr_SetFromErrno(PyExc_OSError);
+          throw nb::python_error();
+        }
+        return opened.release();
+      },
+      nb::arg("pid"), "os.pidfd_open(), which a Python that was built with old kernel headers lacks.");
 }
 
 }  // namespace
@@ -212,15 +219,6 @@ void bind_transport(nb::module_& parent) {
       .def("prepare", prepare_link, nb::arg("qp"),
            "Makes a queue pair a link. Call it before the queue pair is connected.");
 
-  nb::class_<ExposedRegionHandle>(m, "ExposedRegion", "Memory that peers may use.")
-      .def_prop_ro("key", [](const ExposedRegionHandle& self) { return self.region ? self.region->key : 0; })
-      .def_prop_ro(
-          "addr",
-          [](const ExposedRegionHandle& self) { return reinterpret_cast<uint64_t>(self.view.data()); })
-      .def_prop_ro("length", [](const ExposedRegionHandle& self) { return self.view.size(); })
-      .def("revoke", &ExposedRegionHandle::revoke,
-           "Afterwards the key is refused, and no peer accesses the memory.");
-
   nb::class_<CaptureHandle>(m, "Capture", "Records messages as pcapng blocks until they are taken.")
       .def(
           "__init__",
@@ -229,6 +227,18 @@ void bind_transport(nb::module_& parent) {
           },
           nb::kw_only(), nb::arg("snap_bytes"), nb::arg("room_bytes"));
 
+  nb::class_<AudienceHandle>(m, "Audience",
+                             "The sessions to which memory is lent: all, or those that are added.")
+      .def(
+          "__init__",
+          [](AudienceHandle* self, bool of_everybody) {
+            new (self) AudienceHandle{std::make_shared<transport::Audience>(of_everybody)};
+          },
+          nb::kw_only(), nb::arg("of_everybody"))
+      .def_prop_ro(
+          "group", [](const AudienceHandle& self) { return MemoryGroupHandle{self.audience->group()}; },
+          "The group of memory that is allocated for this audience.");
+
   nb::class_<NodeHandle>(m, "Node", "A process's end of all its sessions.")
       .def("__init__", make_node, nb::kw_only(), nb::arg("busy_poll_us"), nb::arg("sleeps"),
            nb::arg("poll_batch"), nb::arg("loop_driven"), nb::arg("heartbeat_s"), nb::arg("silence_s"),
@@ -236,6 +246,7 @@ void bind_transport(nb::module_& parent) {
       .def("add_port", add_port, nb::arg("pd"), nb::arg("cq"), nb::arg("srq"), nb::kw_only(), nb::arg("name"),
            nb::arg("buffer_bytes"), nb::arg("pool_buffers"), nb::arg("window"), nb::arg("huge_pages"),
            nb::arg("pin"))
+      .def("retire_port", retire_port, nb::arg("port"), "Stops using a wire whose device was removed.")
       .def("add_session", add_session, nb::arg("id"), nb::arg("peer"), nb::kw_only(), nb::arg("peer_epoch"),
            nb::arg("control"), nb::arg("requests").none(), nb::arg("max_message_bytes"),
            nb::arg("max_serving"), nb::arg("max_waiting"), nb::arg("fragment_bytes"))
@@ -246,7 +257,22 @@ void bind_transport(nb::module_& parent) {
             self.node.core()->remove_session(*session.session);
           },
           nb::arg("session"))
-      .def("expose", expose, nb::arg("buffer"), nb::kw_only(), nb::arg("access"), nb::arg("only_session"))
+      .def(
+          "admit",
+          [](NodeHandle& self, const AudienceHandle& audience, uint64_t session) {
+            Node& node = self.node.use("lend memory");
+            const auto held = lock_from_python(node);
+            audience.audience->add(session);
+          },
+          nb::arg("audience"), nb::arg("session"), "Adds a session to an audience.")
+      .def(
+          "revoke",
+          [](NodeHandle& self, const AudienceHandle& audience, uint64_t session) {
+            const auto held = lock_from_python(*self.node.core());
+            self.node.core()->revoke(*audience.audience, session);
+          },
+          nb::arg("audience"), nb::arg("session"),
+          "Removes a session from an audience, and ends what was lent to it.")
       .def_prop_ro("regions",
                    [](NodeHandle& self) {
                      Node& node = self.node.use("regions");
@@ -289,6 +315,7 @@ void bind_transport(nb::module_& parent) {
              return node.arm_and_poll();
            })
       .def("close", &NodeHandle::close);
+  bind_exposed_region(m);
   bind_remote_region(m);
   bind_session(m);
 }

@@ -48,7 +48,7 @@ struct CaptureHandle {
 };
 
 struct QueueHandle {
-  std::shared_ptr<transport::EventQueue> queue = std::make_shared<transport::EventQueue>();
+  Owned<transport::EventQueue> queue{std::make_shared<transport::EventQueue>()};
 };
 
 // A link that is not attached to a session yet. The node must know its queue pair before the peer's first
@@ -56,7 +56,8 @@ struct QueueHandle {
 struct LinkHandle {
   ~LinkHandle() { drop(); }
   void drop() {
-    if (!link || node.is_inherited()) return;
+    if (node.is_inherited()) link.release();  // leaked: see bind/handle.h
+    if (!link) return;
     const auto held = node->lock();
     link.reset();
   }
@@ -66,29 +67,54 @@ struct LinkHandle {
 };
 
 struct SessionHandle {
+  // Throws `forked` in a child, before any lock of the node is taken.
+  transport::Session& use(const char* operation) const {
+    node.use(operation);
+    return *session.core();
+  }
+
   Owned<transport::Node> node;
   Owned<transport::Session> session;
   uint64_t peer_epoch;  // identifies the peer's run: regions of another run no longer exist
 };
 
-// Memory that peers may access. The buffer view keeps it alive until it is revoked.
-struct ExposedRegionHandle {
-  ~ExposedRegionHandle() { revoke(); }
-  void revoke() {
-    if (!region || node.is_inherited()) return;
-    {
-      const Unlocked unlocked;
-      const auto held = node->lock();
-      node->regions().revoke(*region);
-    }
-    region.reset();
-    view.release();
-  }
-
-  Owned<transport::Node> node;
-  BufferView view;
-  std::shared_ptr<transport::ExposedRegion> region;
+struct AudienceHandle {
+  std::shared_ptr<transport::Audience> audience;
 };
+
+// Memory that peers may access. Exports its bytes through the buffer protocol: the memory is released when it
+// is revoked and the last exported view is gone.
+class ExposedRegionHandle {
+ public:
+  ExposedRegionHandle(Owned<transport::Node> node, BufferView view, Owned<transport::ExposedRegion> region)
+      : node_(std::move(node)),
+        view_(std::move(view)),
+        region_(std::move(region)),
+        data_(view_.data()),
+        length_(view_.size()),
+        is_readonly_(view_.readonly()) {}
+  ~ExposedRegionHandle() { revoke(); }
+
+  uint64_t key() const { return region_ ? region_.core()->key : 0; }
+  uint64_t addr() const { return reinterpret_cast<uint64_t>(data_); }
+  uint64_t length() const { return length_; }
+  void revoke();
+
+  int export_to(PyObject* self, Py_buffer* view, int flags);
+  void export_ended();
+
+ private:
+  Owned<transport::Node> node_;
+  BufferView view_;
+  Owned<transport::ExposedRegion> region_;
+  std::byte* const data_;
+  const size_t length_;
+  const bool is_readonly_;
+  size_t exports_ = 0;
+  bool is_revoked_ = false;  // no peer accesses the memory
+};
+
+void bind_exposed_region(nb::module_& m);
 
 // Locks the node from a thread that holds the GIL. Releases the GIL while it waits for the lock, and never
 // waits for the GIL with the lock held: a thread that holds the GIL may be waiting for the lock.

@@ -2,10 +2,12 @@
 #include "bind/verbs/connections.h"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "bind/bind.h"
 #include "bind/unlocked.h"
 #include "bind/verbs/queues.h"
+#include "verbs/port_sharing.h"
 
 namespace verbena::bind {
 namespace {
@@ -21,6 +23,14 @@ nb::object next(ListenerHandle& self) {
   std::shared_ptr<ConnectRequest> request = self.listener.use("accept").next();
   if (!request) return nb::none();
   return nb::cast(new RequestHandle(std::move(request)), nb::rv_policy::take_ownership);
+}
+
+// Owns the descriptor from here on. Closes it if this listener takes no sockets.
+void take_over(ListenerHandle& self, int socket, uint32_t timeout_ms) {
+  UniqueFd owned(socket);
+  auto* listener = dynamic_cast<SocketListener*>(&self.listener.use("accept"));
+  const Unlocked unlocked;
+  if (listener) listener->take_over(std::move(owned), timeout_ms);
 }
 
 ConnectionHandle* accept(RequestHandle& self, QueuePairHandle& qp, const ConnectParams& params) {
@@ -52,6 +62,11 @@ void bind_connections(nb::module_& m) {
           nb::arg("private_data"), nb::arg("responder_resources"), nb::arg("initiator_depth"),
           nb::arg("retry_count"), nb::arg("rnr_retry"), nb::arg("timeout_ms"));
 
+  nb::class_<ConnectionEventsHandle>(m, "ConnectionEvents")
+      .def(nb::init<>())
+      .def("take", [](const ConnectionEventsHandle& self) { return self.events->take(); })
+      .def("fileno", [](const ConnectionEventsHandle& self) { return self.events->fileno(); });
+
   nb::class_<ConnectionHandle>(m, "Connection")
       .def_prop_ro("state", [](const ConnectionHandle& self) { return self.connection.use("state").state(); })
       .def_prop_ro(
@@ -67,7 +82,16 @@ void bind_connections(nb::module_& m) {
                    })
       .def("fileno", [](const ConnectionHandle& self) { return self.connection.use("fileno").fileno(); })
       .def("acknowledge", [](ConnectionHandle& self) { self.connection.use("acknowledge").acknowledge(); })
+      .def(
+          "report_to",
+          [](ConnectionHandle& self, const ConnectionEventsHandle& queue, uint64_t token) {
+            return self.connection.use("wait").on_change(
+                [events = queue.events, token] { events->push(token); });
+          },
+          nb::arg("queue"), nb::arg("token"),
+          "Queues the token at each later change of state. False: fileno() alone reports changes.")
       .def("disconnect", [](ConnectionHandle& self) {
+        if (self.connection.is_inherited()) return;  // it is the parent's, which may go on
         Connection& connection = self.connection.use("disconnect");
         const Unlocked unlocked;
         connection.disconnect();
@@ -90,6 +114,7 @@ void bind_connections(nb::module_& m) {
       .def_prop_ro("address", [](const ListenerHandle& self) { return self.listener.core()->address(); })
       .def("fileno", [](const ListenerHandle& self) { return self.listener.use("accept").fileno(); })
       .def("next", next, nb::sig("def next(self) -> ConnectRequest | None"))
+      .def("take_over", take_over, nb::arg("socket"), nb::arg("timeout_ms"))
       .def("close", &ListenerHandle::close);
 }
 

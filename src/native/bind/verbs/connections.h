@@ -5,8 +5,13 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
 #include "bind/handle.h"
 #include "bind/unlocked.h"
+#include "util/fd.h"
 #include "verbs/provider.h"
 
 namespace verbena::bind {
@@ -29,6 +34,33 @@ struct RequestHandle {
       : request(std::move(object), "connect request") {}
 
   Handle<ConnectRequest> request;
+};
+
+// The connections whose state has changed, for an event loop: one descriptor for all of them.
+class ConnectionEvents {
+ public:
+  void push(uint64_t token) {
+    const std::lock_guard lock(mutex_);
+    if (changed_.empty()) event_.signal();
+    changed_.push_back(token);
+  }
+  std::vector<uint64_t> take() {
+    std::vector<uint64_t> taken;
+    const std::lock_guard lock(mutex_);
+    if (!changed_.empty()) event_.clear();
+    taken.swap(changed_);
+    return taken;
+  }
+  int fileno() const { return event_.get(); }
+
+ private:
+  std::mutex mutex_;
+  std::vector<uint64_t> changed_;
+  const EventFd event_;
+};
+
+struct ConnectionEventsHandle {
+  std::shared_ptr<ConnectionEvents> events = std::make_shared<ConnectionEvents>();
 };
 
 struct ConnectionHandle {

@@ -15,7 +15,7 @@ std::shared_ptr<ScratchWords::Loan> ScratchWords::lend() {
 }
 
 void ScratchWords::add_page() {
-  pages_.push_back(context_->allocate(kPageBytes, false));
+  pages_.push_back(context_->allocate(kPageBytes, {}));
   std::byte* const begin = pages_.back()->data();
   regions_.push_back(pd_->register_memory(begin, kPageBytes, access::local_write, false));
   auto* const words = reinterpret_cast<uint64_t*>(begin);

@@ -74,6 +74,8 @@ struct DomainHandle {
   Owned<Context> context;
   Handle<ProtectionDomain> pd;
   Owned<ScratchWords> scratch;
+  // Peers of this domain share its memory, and no other.
+  const std::shared_ptr<const MemoryGroup> group = std::make_shared<const MemoryGroup>();
 };
 
 }  // namespace verbena::bind

@@ -1,5 +1,6 @@
 #include "bind/verbs/memory.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <cstring>
@@ -48,11 +49,11 @@ MemorySlice slice_region(const nb::pointer_and_handle<Region>& self, const nb::s
 }  // namespace
 
 Region::Source Region::acquire(DomainHandle& domain, const nb::object& buffer, size_t length, uint32_t access,
-                               bool huge_pages) {
+                               const MemoryOptions& options) {
   domain.pd.use("register");
   if (buffer.is_none()) {
     const Unlocked unlocked;
-    return {domain.context->allocate(length, huge_pages), {}};
+    return {domain.context->allocate(length, options), {}};
   }
   if (!PyObject_CheckBuffer(buffer.ptr()))
     throw nb::type_error("a buffer is needed: bytearray, array, mmap, numpy …");
@@ -70,8 +71,8 @@ Region::Source Region::acquire(DomainHandle& domain, const nb::object& buffer, s
 }
 
 Region::Region(DomainHandle& domain, const nb::object& buffer, size_t length, uint32_t access, bool pin,
-               bool huge_pages)
-    : Region(domain, acquire(domain, buffer, length, access, huge_pages), access, pin) {}
+               const MemoryOptions& options)
+    : Region(domain, acquire(domain, buffer, length, access, options), access, pin) {}
 
 Region::Region(DomainHandle& domain, Source source, uint32_t access, bool pin)
     : memory_(std::move(source.memory)),
@@ -168,11 +169,20 @@ void bind_memory(nb::module_& m) {
                                       {Py_bf_releasebuffer, slot(release_buffer)},
                                       {Py_tp_traverse, slot(traverse)},
                                       {0, nullptr}};
+  nb::class_<MemoryGroupHandle>(m, "MemoryGroup", "Memory that is shared with the same peers.");
+  const auto make_region = [](Region* self, DomainHandle& domain, const nb::object& buffer, size_t length,
+                              uint32_t access, bool pin, bool huge_pages, std::optional<uint32_t> peer_access,
+                              const MemoryGroupHandle* group) {
+    new (self) Region(domain, buffer, length, access, pin,
+                      {.huge_pages = huge_pages,
+                       .peer_access = peer_access.value_or(access),
+                       .group = group ? group->group : domain.group});
+  };
   auto region =
       nb::class_<Region>(m, "MemoryRegion", nb::type_slots(slots))
-          .def(nb::init<DomainHandle&, const nb::object&, size_t, uint32_t, bool, bool>(), nb::arg("pd"),
-               nb::arg("buffer").none(), nb::arg("length"), nb::arg("access"), nb::arg("pin"),
-               nb::arg("huge_pages"))
+          .def("__init__", make_region, nb::arg("pd"), nb::arg("buffer").none(), nb::arg("length"),
+               nb::arg("access"), nb::arg("pin"), nb::arg("huge_pages"), nb::arg("peer_access") = nb::none(),
+               nb::arg("group") = nb::none())
           .def_prop_ro("addr", &Region::addr, "Where the region begins, for the local and the remote side.")
           .def_prop_ro("length", &Region::length, "Its size in bytes.")
           .def_prop_ro(

@@ -13,15 +13,21 @@ namespace verbena::bind {
 
 struct DomainHandle;
 
+struct MemoryGroupHandle {
+  std::shared_ptr<const MemoryGroup> group;
+};
+
 // A registered Python buffer, or memory allocated by the wire. Exports its bytes through the buffer protocol.
 // The memory is freed when the region is closed and the last exported view is released.
 class Region {
  public:
+  // `options` apply if there is no buffer.
   Region(DomainHandle& domain, const nb::object& buffer, size_t length, uint32_t access, bool pin,
-         bool huge_pages);
+         const MemoryOptions& options);
   ~Region() { close(); }
 
   const MemoryRegion& use(const char* operation) const { return region_.use(operation); }
+  const std::shared_ptr<MemoryRegion>& share(const char* operation) const { return region_.share(operation); }
   uint64_t addr() const { return reinterpret_cast<uint64_t>(data_); }
   uint64_t length() const { return length_; }
   uint32_t access() const { return access_; }
@@ -39,7 +45,7 @@ class Region {
     BufferView view;
   };
   static Source acquire(DomainHandle& domain, const nb::object& buffer, size_t length, uint32_t access,
-                        bool huge_pages);
+                        const MemoryOptions& options);
   Region(DomainHandle& domain, Source source, uint32_t access, bool pin);
   void free_memory();
 

@@ -12,7 +12,8 @@
 #include "bind/verbs/queues.h"
 #include "providers/ibv/options.h"
 #include "providers/registry.h"
-#include "util/numa.h"
+#include "util/processor/numa.h"
+#include "verbs/port_sharing.h"
 
 namespace verbena::bind {
 namespace {
@@ -34,6 +35,23 @@ ListenerHandle* listen(ContextHandle& self, const std::string& address, int back
     listener = context.listen(address, backlog);
   }
   return new ListenerHandle(std::move(listener));
+}
+
+nb::object listen_to_sockets(ContextHandle& self, int backlog) {
+  auto* sharing = dynamic_cast<PortSharing*>(&self.context.use("listen"));
+  std::shared_ptr<Listener> listener;
+  if (sharing) {
+    const Unlocked unlocked;
+    listener = sharing->listen_to_sockets(backlog);
+  }
+  if (!listener) return nb::none();
+  return nb::cast(new ListenerHandle(std::move(listener)), nb::rv_policy::take_ownership);
+}
+
+void close_own_port(ContextHandle& self) {
+  auto* sharing = dynamic_cast<PortSharing*>(&self.context.use("close port"));
+  const Unlocked unlocked;
+  if (sharing) sharing->close_own_port();
 }
 
 ConnectionHandle* connect(ContextHandle& self, QueuePairHandle& qp, const std::string& address,
@@ -58,6 +76,7 @@ void bind_providers(nb::module_& m) {
              const Counts counts = self.context.use("count").counts();
              return std::map<std::string, uint64_t>(counts.begin(), counts.end());
            })
+      .def_prop_ro("removed", [](const ContextHandle& self) { return self.context.core()->is_removed(); })
       .def("alloc_pd",
            [](ContextHandle& self) {
              Context& context = self.context.use("alloc_pd");
@@ -79,6 +98,9 @@ void bind_providers(nb::module_& m) {
           },
           nb::arg("node"))
       .def("listen", listen, nb::arg("address"), nb::arg("backlog"))
+      .def("listen_to_sockets", listen_to_sockets, nb::arg("backlog"),
+           nb::sig("def listen_to_sockets(self, backlog: int) -> Listener | None"))
+      .def("close_own_port", close_own_port)
       .def("connect", connect, nb::arg("qp"), nb::arg("address"), nb::arg("params"))
       .def("close", &ContextHandle::close);
 

@@ -138,7 +138,7 @@ void bind_remote_memory(nb::module_& m) {
 
 void bind_remote_region(nb::module_& m) {
   nb::class_<RemoteRegion> type(
-      m, "RemoteRegion", nb::is_final(),
+      m, "RemoteRegion",
       "A peer's memory, or a part of it: a value to be passed around. [a:b] is a part that must lie inside.\n"
       "`key` is unguessable and dies with the region; `epoch` is the run of the program that exposed it.");
   type.def(

@@ -45,6 +45,7 @@ void bind_enums(nb::module_& m) {
       .value("READ", WcOpcode::read)
       .value("COMPARE_SWAP", WcOpcode::compare_swap)
       .value("FETCH_ADD", WcOpcode::fetch_add)
+      .value("BIND_MW", WcOpcode::bind_mw)
       .value("RECV", WcOpcode::recv)
       .value("RECV_RDMA_WITH_IMM", WcOpcode::recv_rdma_with_imm);
   nb::enum_<Status>(m, "WcStatus", nb::is_arithmetic(),
@@ -78,6 +79,7 @@ void bind_enums(nb::module_& m) {
   m.attr("ACCESS_REMOTE_WRITE") = access::remote_write;
   m.attr("ACCESS_REMOTE_READ") = access::remote_read;
   m.attr("ACCESS_REMOTE_ATOMIC") = access::remote_atomic;
+  m.attr("ACCESS_WINDOW") = access::window;
   nb::enum_<PortState>(m, "PortState", nb::is_arithmetic(), "Where a port stands; ACTIVE can be used.")
       .value("NOP", PortState::nop)
       .value("DOWN", PortState::down)

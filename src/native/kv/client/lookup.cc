@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <utility>
 
 #include "util/crc32c/crc32c.h"
 
@@ -67,6 +69,7 @@ Step Lookup::take_bucket(std::span<const std::byte> bytes, const StoreMap& map) 
       bucket.prefix != prefix_of(hash_, bucket.depth)) {
     return Step::refresh;
   }
+  index_id_ = bucket.index_id;
   candidates_ = candidate_ = 0;
   // Branch-free, since branches would be mispredicted: XOR with the tag leaves only the location if the tag
   // of the slot matches, and otherwise a value above every location.
@@ -83,6 +86,11 @@ Step Lookup::take_bucket(std::span<const std::byte> bytes, const StoreMap& map) 
     return Step::read;
   }
   missed_ = false;
+  return begin_item(map);
+}
+
+Step Lookup::begin_item(const StoreMap& map) {
+  is_resized_ = false;
   return read_item(map, guess_);
 }
 
@@ -100,23 +108,28 @@ Step Lookup::take_item(std::span<const std::byte> bytes, const StoreMap& map, st
   ItemHeader item;
   std::memcpy(&item, bytes.data(), sizeof item);
   if (item.key_bytes != key_.size()) {
-    if (++candidate_ < candidates_) return read_item(map, guess_);
+    if (++candidate_ < candidates_) return begin_item(map);
     return retry();
   }
   if (item.type != Type::string || item.sealed != 1) return Step::ask_server;
   item_bytes_ = sizeof item + uint64_t{item.key_bytes} + item.value_bytes;
   if (item_bytes_ > map.place(location_).room) return retry();
+  // Longer than one READ may be: no store has such an item, but a hostile one may claim it.
+  if (item_bytes_ > std::numeric_limits<uint32_t>::max()) return Step::ask_server;
   const uint64_t have = bytes.size() + rest.size();
-  if (item_bytes_ > have) return read_item(map, item_bytes_);
+  if (item_bytes_ > have) {
+    if (std::exchange(is_resized_, true)) return retry();  // replaced again by a longer one
+    return read_item(map, item_bytes_);
+  }
   if (!rest.empty() && item_bytes_ != have)
     return retry();  // the item was replaced after its length was read
   const auto* key = reinterpret_cast<const char*>(bytes.data()) + sizeof item;
   const uint64_t first = rest.empty() ? item_bytes_ : bytes.size();
-  uint32_t crc = crc32c(0, bytes.data() + kChecked, first - kChecked);
+  uint32_t crc = crc32c(index_id_, bytes.data() + kChecked, first - kChecked);
   crc = rest_crc ? combine_crc32c(crc, *rest_crc, rest.size()) : crc32c(crc, rest.data(), rest.size());
   if (crc != item.checksum) return retry();
   if (std::memcmp(key, key_.data(), key_.size()) != 0) {
-    if (++candidate_ < candidates_) return read_item(map, guess_);
+    if (++candidate_ < candidates_) return begin_item(map);
     return retry();
   }
   // The key has expired, or the clocks of the two hosts may differ: the server decides.

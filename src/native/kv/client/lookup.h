@@ -71,6 +71,7 @@ class Lookup {
   Step take_bucket(std::span<const std::byte> bytes, const StoreMap& map);
   Step take_item(std::span<const std::byte> bytes, const StoreMap& map, std::span<const std::byte> rest,
                  std::optional<uint32_t> rest_crc);
+  Step begin_item(const StoreMap& map);
   Step read_item(const StoreMap& map, uint64_t bytes);
   Step retry();
 
@@ -81,9 +82,11 @@ class Lookup {
   uint32_t guess_ = 0;
   uint64_t now_ms_ = 0;
   bool in_bucket_ = true;
-  bool missed_ = false;  // the bucket did not contain the key; a second read confirms it
+  bool missed_ = false;      // the bucket did not contain the key; a second read confirms it
+  bool is_resized_ = false;  // the item was longer than the guess, and is read again with its length
   int tries_ = 0;
   Location bucket_ = 0, location_ = 0;
+  uint16_t index_id_ = 0;  // of the bucket read last
   uint32_t length_ = 0;
   uint64_t item_bytes_ = 0;
   uint32_t candidates_ = 0, candidate_ = 0;

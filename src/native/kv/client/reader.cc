@@ -7,6 +7,7 @@
 
 #include "kv/store/index.h"
 #include "util/clock.h"
+#include "util/error.h"
 
 namespace verbena::kv {
 
@@ -14,9 +15,20 @@ using transport::GatherPiece;
 using transport::Operation;
 using transport::Outcome;
 
+namespace {
+
+constexpr const char* kOperation = "read a value";
+
+}  // namespace
+
 OneSidedReader::OneSidedReader(std::shared_ptr<transport::Node> node,
-                               std::shared_ptr<transport::Session> session, uint32_t database)
-    : node_(std::move(node)), session_(std::move(session)), database_(database) {}
+                               std::shared_ptr<transport::Session> session, uint32_t database,
+                               uint64_t timeout_ns, std::function<void()> on_slice)
+    : node_(std::move(node)),
+      session_(std::move(session)),
+      database_(database),
+      timeout_ns_(timeout_ns),
+      on_slice_(std::move(on_slice)) {}
 
 OneSidedReader::~OneSidedReader() {
   const auto held = node_->lock();
@@ -26,6 +38,7 @@ OneSidedReader::~OneSidedReader() {
 
 bool OneSidedReader::load(std::string_view layout) {
   directory_ = {};
+  denied_ = false;
   return map_.load(layout);
 }
 
@@ -37,12 +50,25 @@ uint64_t OneSidedReader::now_ms() const {
   return unix_ms();
 }
 
+void OneSidedReader::begin_deadline() {
+  deadline_ns_ = timeout_ns_ == kNever ? kNever : now_ns() + timeout_ns_;
+}
+
+// False: the deadline has passed.
+bool OneSidedReader::wait(Operation& call) {
+  while (!node_->wait(call, std::min(deadline_ns_, now_ns() + kSliceNs))) {
+    if (now_ns() >= deadline_ns_) return false;
+    on_slice_();
+  }
+  return true;
+}
+
 bool OneSidedReader::read(std::span<const GatherPiece> pieces) {
   for (int attempt = 0; attempt < 3; ++attempt) {
     Operation* call;
     {
       const auto held = node_->lock();
-      call = session_->gather(pieces);
+      call = session_->gather(Opcode::read, pieces);
       // Over shm a read is complete when it is posted.
       if (call && node_->spin_for_reply(*call)) {
         ++reads_;
@@ -55,10 +81,24 @@ bool OneSidedReader::read(std::span<const GatherPiece> pieces) {
       continue;
     }
     ++reads_;
-    if (!node_->wait(*call, now_ns() + kTimeoutNs)) {
-      // The read cannot be cancelled while the wire may write: dropping the link ends it.
-      const auto held = node_->lock();
-      session_->lose_link(Status::retry_exc_err, "a read was not answered");
+    // A read cannot be cancelled while the wire may write: dropping the link ends it.
+    const auto give_up = [&] {
+      {
+        const auto held = node_->lock();
+        if (!call->finished.load()) session_->lose_link(Status::retry_exc_err, "a read was not answered");
+      }
+      node_->end(*call);
+    };
+    bool done = false;
+    try {
+      done = wait(*call);
+    } catch (...) {
+      give_up();
+      throw;
+    }
+    if (!done) {
+      give_up();
+      throw Error("call_timeout", kOperation, "no answer in time");
     }
     const bool ok = call->outcome == Outcome::ok;
     node_->end(*call);
@@ -80,12 +120,27 @@ bool OneSidedReader::learn_regions(std::span<const GatherPiece> pieces) {
       call = session_->operate(Opcode::read, piece.region, piece.offset, nullptr, 1, nullptr);
     }
     if (!call) return false;
-    if (!node_->wait(*call, now_ns() + kTimeoutNs)) {
+    const auto give_up = [&] {
       const auto held = node_->lock();
-      session_->cancel(*call);
-      return false;
+      if (call->finished.load()) {
+        node_->operations().end(*call);
+      } else {
+        session_->cancel(*call);
+      }
+    };
+    bool done = false;
+    try {
+      done = wait(*call);
+    } catch (...) {
+      give_up();
+      throw;
+    }
+    if (!done) {
+      give_up();
+      throw Error("call_timeout", kOperation, "no answer in time");
     }
     const bool ok = call->outcome == Outcome::ok;
+    denied_ = call->outcome == Outcome::denied;
     node_->end(*call);
     if (!ok) return false;
   }
@@ -158,6 +213,7 @@ Step OneSidedReader::run_lookup(Lookup& lookup, std::span<std::byte> into,
 }
 
 OneSidedReader::Answer OneSidedReader::get(std::string_view key) {
+  begin_deadline();
   Lookup lookup(key, map_.hash_key(), database_);
   const Step step = run_lookup(lookup, {}, nullptr);
   return {step, lookup.value()};
@@ -218,16 +274,24 @@ void OneSidedReader::wave(std::span<Lookup> lookups, std::span<Answer> answers) 
 }
 
 OneSidedReader::Length OneSidedReader::get_into(std::string_view key, std::span<std::byte> into) {
+  begin_deadline();
   transport::Registration registration(into.data(), into.size(), access::local_write);
   Lookup lookup(key, map_.hash_key(), database_);
   // The first READ gets the header with the length; the second goes to the destination.
   const uint32_t guess = std::exchange(guess_, 128);
-  const Step step = run_lookup(lookup, into, &registration);
-  guess_ = guess;
-  {
+  const auto restore = [&] {
+    guess_ = guess;
     const auto held = node_->lock();
     registration.close();
+  };
+  Step step = Step::ask_server;
+  try {
+    step = run_lookup(lookup, into, &registration);
+  } catch (...) {
+    restore();
+    throw;
   }
+  restore();
   const std::string_view value = lookup.value();
   if (step == Step::found && value.size() <= into.size() &&
       value.data() != reinterpret_cast<const char*>(into.data())) {

@@ -3,6 +3,7 @@
 // Depends on the transport and on Lookup; never sends commands.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "kv/client/lookup.h"
@@ -12,8 +13,10 @@ namespace verbena::kv {
 
 class OneSidedReader {
  public:
+  // A read that takes longer than `timeout_ns` (kNever: no limit) ends with Error call_timeout. `on_slice` is
+  // called from time to time while a read waits; it may throw to end it.
   OneSidedReader(std::shared_ptr<transport::Node> node, std::shared_ptr<transport::Session> session,
-                 uint32_t database);
+                 uint32_t database, uint64_t timeout_ns, std::function<void()> on_slice);
   ~OneSidedReader();
 
   // Sets the server's reply to kv.layout; false: it is invalid.
@@ -36,6 +39,8 @@ class OneSidedReader {
   };
   Length get_into(std::string_view key, std::span<std::byte> into);
 
+  // The server has not lent its memory, or not any longer.
+  bool is_denied() const { return denied_; }
   uint64_t reads() const { return reads_; }
 
  private:
@@ -44,7 +49,7 @@ class OneSidedReader {
       16u << 10;  // values from this length on are read directly to their destination
   static constexpr size_t kLineBytes = 64;  // of a cache line
   static constexpr size_t kWave = transport::Session::kMaxGathered;
-  static constexpr uint64_t kTimeoutNs = 1'000'000'000;
+  static constexpr uint64_t kSliceNs = 50'000'000;
 
   // Registered memory to read into.
   struct Scratch {
@@ -53,6 +58,8 @@ class OneSidedReader {
     transport::Registration registration;
   };
 
+  void begin_deadline();
+  bool wait(transport::Operation& call);
   bool read(std::span<const transport::GatherPiece> pieces);
   bool learn_regions(std::span<const transport::GatherPiece> pieces);
   bool refresh();
@@ -66,16 +73,21 @@ class OneSidedReader {
   const std::shared_ptr<transport::Node> node_;
   const std::shared_ptr<transport::Session> session_;
   const uint32_t database_;
+  const uint64_t timeout_ns_;
+  const std::function<void()> on_slice_;
+  uint64_t deadline_ns_ = 0;  // of the call that runs
   StoreMap map_;
   Directory directory_;
   uint32_t guess_ = 256;
   uint64_t reads_ = 0;
+  bool denied_ = false;
   std::vector<transport::GatherPiece> pieces_;  // of the current wave; a member so that its memory is reused
   Scratch items_{kScratchBytes}, directories_{kDirectoryBytes};
 };
 
 template <typename Callback>
 void OneSidedReader::get_many(std::span<const std::string_view> keys, Callback on_answers) {
+  begin_deadline();
   // Per key: two reads of its bucket, the item, and rounding to cache lines.
   const size_t room =
       std::clamp<size_t>(kScratchBytes / (guess_ + 2 * sizeof(Bucket) + kLineBytes), 1, kWave);

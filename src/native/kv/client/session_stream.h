@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "kv/client/received_bytes.h"
 #include "kv/protocol/session_layout.h"
 #include "transport/node/methods.h"
 #include "transport/node/node.h"
@@ -18,8 +19,10 @@ namespace verbena::kv {
 //   static std::unique_lock<YieldingMutex> lock(transport::Node& node);
 //   static bool wait(transport::Node& node, transport::Operation& call, double timeout_s);  // false:
 //   time-out
+//   static void pause();  // lets other threads run for a moment
 // wait() may throw, for example because of a signal. It is a template parameter because every command uses
-// it. One thread at a time may use a stream. Every function throws Error if the session fails.
+// it. Two threads may use a stream if one of them only receives, and if no other call runs but while a thread
+// is in wait() or pause(). Every function throws Error if the session fails.
 template <typename Caller>
 class SessionStream {
  public:
@@ -40,7 +43,7 @@ class SessionStream {
 
   // Sends a message that begins with header(), in several parts if it is too long for one, and appends the
   // bytes that the store has returned by then to `received`.
-  void send(std::string_view message, double timeout_s, std::string& received) {
+  void send(std::string_view message, double timeout_s, ReceivedBytes& received) {
     if (is_cut_) throw Error("closed", kOperation, "a long command was interrupted half-way");
     const size_t most = session_.max_message_bytes();
     if (message.size() <= most || most <= sizeof(StreamHeader)) return exchange(message, timeout_s, received);
@@ -54,23 +57,38 @@ class SessionStream {
     is_cut_ = false;
   }
 
+  // Sends a message that begins with header(), no longer than max_message_bytes(). Returns the call, for the
+  // caller to end; null: its reply came within a few microseconds and has been appended. `spins` must be
+  // false while a kv.receive is open, whose reply comes first.
+  transport::Operation* start_send(std::string_view message, bool spins, ReceivedBytes& received) {
+    return request(message, spins, received);
+  }
+
   // Waits for output of the stream and appends it to `received`. False: there was none in time.
-  bool receive(double timeout_s, std::string& received) {
+  bool receive(double timeout_s, ReceivedBytes& received) {
     if (!receiving_) {
       const auto held = Caller::lock(node_);
       receiving_ = &start(kReceive, header());
     }
-    if (!Caller::wait(node_, *receiving_, timeout_s)) return false;
-    finish(*std::exchange(receiving_, nullptr), received);
-    return true;
+    bool done = false;
+    is_waiting_ = true;
+    try {
+      done = Caller::wait(node_, *receiving_, timeout_s);
+    } catch (...) {
+      is_waiting_ = false;
+      throw;
+    }
+    is_waiting_ = false;
+    if (done) finish(*std::exchange(receiving_, nullptr), received);
+    return done;
   }
 
-  // Cancels the kv.receive that is open, if any.
+  // Cancels the kv.receive that is open, if any. A thread that waits for it ends it.
   void cancel_receive() {
-    if (receiving_) cancel(*std::exchange(receiving_, nullptr));
+    if (receiving_ && !is_waiting_) cancel(*std::exchange(receiving_, nullptr));
   }
 
-  // Ends the stream at the store, without waiting for the reply.
+  // Ends the stream at the store, without waiting for the reply. The store answers an open kv.receive.
   void close() {
     cancel_receive();
     const auto held = Caller::lock(node_);
@@ -90,24 +108,24 @@ class SessionStream {
   // Starts a call. The caller holds the node's lock.
   transport::Operation& start(uint32_t method, std::string_view bytes) {
     transport::Operation* call = session_.call(method, std::as_bytes(std::span(bytes)));
-    if (!call) throw Error("closed", kOperation, "the session has ended, or too many messages wait");
-    return *call;
+    if (call) return *call;
+    if (session_.is_over()) throw Error("session_failed", kOperation, "the session has ended");
+    throw Error("peer_busy", kOperation, "too many messages wait to be sent");
   }
 
   // Starts a `kv` call. Null: the reply came immediately and has been appended.
-  transport::Operation* request(std::string_view message, std::string& received) {
+  transport::Operation* request(std::string_view message, bool spins, ReceivedBytes& received) {
     const auto held = Caller::lock(node_);
     transport::Operation& call = start(kRequest, message);
-    if (receiving_ || !node_.spin_for_reply(call)) return &call;
-    const auto answer = call.answer();
-    received.append(reinterpret_cast<const char*>(answer.data()), answer.size());
+    if (!spins || !node_.spin_for_reply(call)) return &call;
+    take_answer(call, received);
     node_.operations().end(call);
     return nullptr;
   }
 
   // Sends one message, waits and appends the reply.
-  void exchange(std::string_view message, double timeout_s, std::string& received) {
-    transport::Operation* const call = request(message, received);
+  void exchange(std::string_view message, double timeout_s, ReceivedBytes& received) {
+    transport::Operation* const call = request(message, !receiving_, received);
     if (!call) return;
     bool done = false;
     try {
@@ -120,8 +138,11 @@ class SessionStream {
       cancel(*call);
       throw Error("call_timeout", kOperation, "no answer in time");
     }
-    // The reply of an earlier kv.receive precedes this one.
-    if (receiving_ && receiving_->finished.load()) finish(*std::exchange(receiving_, nullptr), received);
+    // The reply of an earlier kv.receive precedes this one. The thread that waits for it takes it.
+    while (is_waiting_ && receiving_ && receiving_->finished.load()) Caller::pause();
+    if (!is_waiting_ && receiving_ && receiving_->finished.load()) {
+      finish(*std::exchange(receiving_, nullptr), received);
+    }
     finish(*call, received);
   }
 
@@ -134,22 +155,41 @@ class SessionStream {
     }
   }
 
+  static void take_answer(transport::Operation& call, ReceivedBytes& received) {
+    if (!call.long_result.span().empty()) return received.append(std::move(call.long_result));
+    const std::span<const std::byte> answer = call.result;
+    received.append(std::string_view(reinterpret_cast<const char*>(answer.data()), answer.size()));
+  }
+
   // Ends a finished call and appends its reply. Throws Error if the call failed.
-  void finish(transport::Operation& call, std::string& received) {
+  void finish(transport::Operation& call, ReceivedBytes& received) {
     using transport::Outcome;
     const Outcome outcome = call.outcome;
-    const auto answer = call.answer();
-    std::string bytes(reinterpret_cast<const char*>(answer.data()), answer.size());
+    std::string why;
+    if (outcome == Outcome::ok) {
+      take_answer(call, received);
+    } else {
+      why = std::string(reinterpret_cast<const char*>(call.answer().data()), call.answer().size());
+    }
     {
       const auto held = Caller::lock(node_);
       node_.operations().end(call);
     }
-    if (outcome == Outcome::ok) return (void)received.append(bytes);
-    if (outcome == Outcome::no_such_method) bytes = "the peer serves no store";
-    const ErrorCode code = outcome == Outcome::session_failed ? ErrorCode("closed")
-                           : outcome == Outcome::too_long     ? ErrorCode("message_too_long")
-                                                              : "remote_failure";
-    throw Error(code, kOperation, bytes);
+    switch (outcome) {
+      case Outcome::ok:
+        return;
+      case Outcome::session_failed:
+        throw Error("session_failed", kOperation, why);
+      case Outcome::busy:
+        throw Error("peer_busy", kOperation, why);
+      case Outcome::too_long:
+        throw Error("message_too_long", kOperation, why);
+      case Outcome::no_such_method:
+        throw Error("no_such_method", kOperation, "the peer serves no store");
+      default:
+        if (why == kStreamClosed) throw Error("closed", kOperation, why);
+        throw Error("remote_failure", kOperation, why);
+    }
   }
 
   transport::Node& node_;
@@ -157,6 +197,7 @@ class SessionStream {
   const uint32_t number_;
   // A kv.receive without a reply yet. It is kept after a time-out, because its reply would be lost otherwise.
   transport::Operation* receiving_ = nullptr;
+  bool is_waiting_ = false;  // a thread waits for it
   bool is_cut_ = false;  // a command was sent in part: the store would take further bytes for the rest of it
 };
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "kv/protocol/resp.h"
 
@@ -19,9 +20,14 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   // Makes the frontend send `out`, or close the client. Engine::schedule_write() calls it, and does not call
-  // it again before the frontend has reset write_scheduled.
+  // it again before the frontend has reset write_scheduled. If it throws, nothing has happened.
   virtual void queue_write() = 0;
   virtual int fileno() const { return -1; }
+  // The session and the number of a stream; {0, 0}: this client is no stream.
+  virtual std::pair<uint64_t, uint32_t> session_stream() const { return {0, 0}; }
+  // Whether its user may read every key, so that the frontend may lend it the store's memory. On `false` a
+  // memory lease ends before this returns; called without the GIL.
+  virtual void set_reads_all_keys(bool may) { reads_all_keys = may; }
 
   const uint64_t id;
   std::string address, local_address;
@@ -32,11 +38,14 @@ class Client {
 
   bool python_dispatch = false;    // Python runs every command: transactions, subscribers, restricted users
   bool unauthenticated = false;    // kUnauthenticatedLimits apply to its requests
+  bool reads_all_keys = false;     // see set_reads_all_keys()
   bool blocked = false;            // its command waits; input that arrives meanwhile is kept in `in`
   bool stalled = false;            // enough replies wait to be sent: its requests wait in `in`
   bool close_after_reply = false;  // close when `out` has been sent
   bool close_now = false;          // close without sending `out`
   bool write_scheduled = false;    // queue_write() was called, or the frontend will take `out` itself
+  bool is_uncommitted = false;     // replies depend on the next Engine::commit()
+  bool next_needs_python = false;  // `reader` holds its next request, which is not native
   bool no_touch = false;           // its reads do not update the recency of keys
   bool asking = false;             // ASKING: its next command may use a slot that is being imported
   bool reads_replica = false;      // READONLY: a replica may serve its reads

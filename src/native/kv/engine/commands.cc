@@ -45,6 +45,13 @@ NativeCommand* CommandTable::find(std::string_view name) const {
   return nullptr;
 }
 
+void erase_key(CommandCall& call, Entry entry, std::string_view key) {
+  const std::string_view effect[] = {"DEL", key};
+  call.prepare(key, effect);
+  if (entry) call.database.erase(entry);
+  call.changed(key, effect, 'g', "del");
+}
+
 std::optional<int64_t> parse_integer(std::string_view text) {
   int64_t number;
   if (text.empty() || (text[0] == '0' && text.size() > 1)) return std::nullopt;

@@ -20,7 +20,7 @@ struct CommandCall {
   Database& database;
   Arguments arguments;
   ReplyWriter reply;
-  // For keyspace notifications: (class, event, key). Null: notifications are off.
+  // For keyspace notifications: (class, event, key). Does not throw. Null: notifications are off.
   std::function<void(char, const char*, std::string_view)>* notify = nullptr;
   bool failed = false;
 
@@ -30,10 +30,14 @@ struct CommandCall {
     failed = true;
     reply.error(text);
   }
-  // Reports a changed key: logs the effect, marks watchers and observers, and notifies.
-  void changed(std::string_view key, Arguments effect, char kind, const char* event) {
-    keyspace.log(database.number(), effect);
-    keyspace.changed(database, key);
+  // A command that throws must have changed nothing. So a command that writes calls prepare() for an effect,
+  // then changes the key, then calls changed() for the same effect. Neither the last change nor anything
+  // behind it may throw: a short reply has room (Engine::kReplyRoom), a long one is written before the
+  // change.
+  void prepare(std::string_view key, Arguments effect) { keyspace.prepare(database, key, effect); }
+  // Logs the effect and notifies.
+  void changed(std::string_view key, Arguments effect, char kind, const char* event) noexcept {
+    keyspace.record(database.number(), effect);
     if (notify) (*notify)(kind, event, key);
   }
 };
@@ -126,6 +130,8 @@ constexpr std::string_view kNotAnInteger = "ERR value is not an integer or out o
 constexpr std::string_view kSyntax = "ERR syntax error";
 constexpr size_t kLongestString = 512u << 20;
 
+// Deletes the key and reports that, also if it does not exist (`entry` is empty).
+void erase_key(CommandCall& call, Entry entry, std::string_view key);
 // Parses a number as Redis does: an optional minus sign and digits without leading zeros. Empty: it is no
 // such number, or out of range.
 std::optional<int64_t> parse_integer(std::string_view text);

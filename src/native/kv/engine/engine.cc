@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <ctime>
+#include <new>
+#include <stdexcept>
 
 #include "kv/journal/backlog.h"
 #include "util/clock.h"
 #include "util/error.h"
+#include "util/fatal.h"
 
 namespace verbena::kv {
 
@@ -60,9 +63,9 @@ Backlog& Engine::backlog() {
   return *backlog_;
 }
 
-void Engine::count_from(uint64_t offset) {
+void Engine::restart_at(uint64_t offset) {
   offset_ = offset;
-  if (backlog_) backlog_->count_from(offset);
+  if (backlog_) backlog_->restart_at(offset);
 }
 
 void Engine::refresh_time() {
@@ -73,6 +76,7 @@ void Engine::refresh_time() {
 
 void Engine::add(Client& client) {
   client.created_ms = client.last_ms = keyspace.now_ms();
+  uncommitted_clients_.reserve(clients_.size() + 1);  // for all that schedule_write() adds
   clients_[client.id] = &client;
   ++counters.connections;
   if (handler_ && client.python_dispatch) handler_->opened(client);
@@ -94,24 +98,34 @@ void Engine::schedule_write(Client& client) {
     client.close_now = true;
     ++counters.output_disconnections;
   }
-  if (journal_ && journal_->position() != committed_) uncommitted_clients_.push_back(client.id);
+  if (journal_ && journal_->position() != committed_ && !std::exchange(client.is_uncommitted, true)) {
+    or_end_process("noting a reply that depends on the log",
+                   [&] { uncommitted_clients_.push_back(client.id); });
+  }
   if (client.write_scheduled) return;
-  client.write_scheduled = true;
   client.queue_write();
+  client.write_scheduled = true;
+}
+
+void Engine::fail_client(Client& client, const char* operation) noexcept {
+  report(operation, "the client is disconnected");
+  client.close_now = true;
+  or_end_process(operation, [&] { schedule_write(client); });
 }
 
 void Engine::commit() {
   if (!journal_) return;
-  const bool kept = journal_->commit();
+  const bool kept = or_end_process("committing the log", [&] { return journal_->commit(); });
   committed_ = journal_->position();
-  if (kept) return uncommitted_clients_.clear();
-  for (const uint64_t id : std::exchange(uncommitted_clients_, {})) {
-    Client* const client = find(id);
-    if (!client) continue;
+  for (size_t i = 0; i < uncommitted_clients_.size(); ++i) {  // adds none: the position is committed_
+    Client* const client = find(uncommitted_clients_[i]);
+    if (client) client->is_uncommitted = false;
+    if (kept || !client) continue;
     client->out.clear();
     client->close_now = true;
     schedule_write(*client);
   }
+  uncommitted_clients_.clear();
 }
 
 void Engine::run(Client& client, Arguments arguments) {
@@ -149,7 +163,7 @@ void Engine::run(Client& client, Arguments arguments, NativeCommand* command) {
   } else {
     ReplyWriter(client.out, client.version).error("ERR unknown command");
   }
-  if (journal_) journal_->boundary();
+  if (journal_) journal_->end_command();
   if (!client.out.empty()) schedule_write(client);
 }
 
@@ -161,54 +175,110 @@ bool Engine::run_native(Client& client, Arguments arguments) {
 
 void Engine::run_native(Client& client, Arguments arguments, NativeCommand& command) {
   client.last_command = command.name.data();
-  Database& database = keyspace.database(client.database);
   std::function<void(char, const char*, std::string_view)> notify;
   if (notifications_enabled_ && handler_) {
-    notify = [&](char kind, const char* event, std::string_view key) {
-      pending_notifications_.push_back({client.database, kind, event, std::string(key)});
+    notify = [this, &client](char kind, const char* event, std::string_view key) {
+      note_event(client.database, kind, event, key);
     };
   }
-  CommandCall call{keyspace, database, arguments, ReplyWriter(client.out, client.version),
-                   notify ? &notify : nullptr};
   const size_t before = client.out.size();
-  if (!command.takes(arguments.size())) {
-    call.error("ERR wrong number of arguments for '" + lower_case(command.name) + "' command");
-    ++command.rejected;
-  } else if (command.writes && !refusal().empty()) {
-    call.error(refusal());
-    ++command.rejected;
-  } else if (command.needs_memory && !keyspace.make_room()) {
-    call.error("OOM command not allowed when used memory > 'maxmemory'.");
-    ++command.rejected;
-  } else {
-    if (time_commands && clock_ns_ == 0) clock_ns_ = now_ns();
-    try {
-      command.run(call);
-    } catch (const Error& error) {  // the store is out of memory
-      client.out.resize(before);
-      call.error("OOM " + error.detail());
-    }
-    ++command.calls;
-    if (time_commands) {
-      const uint64_t now = now_ns(), took = now - clock_ns_;
-      command.ns += took;
-      ++command.buckets[std::min<size_t>(static_cast<size_t>(std::bit_width(took)),
-                                         NativeCommand::kBuckets - 1)];
-      clock_ns_ = now;
-      if (took >= slow_ns) note_slow(client, arguments, took);
-    }
-    command.failed += call.failed;
+  bool failed = true;
+  try {
+    if (client.out.capacity() - before < kReplyRoom) client.out.reserve(before + kReplyRoom);
+    CommandCall call{keyspace, keyspace.database(client.database), arguments,
+                     ReplyWriter(client.out, client.version), notify ? &notify : nullptr};
+    call_native(client, call, command);
+    failed = call.failed;
+  } catch (const std::exception&) {
+    answer_failure(client, before);
   }
-  if (call.failed) {
+  if (failed) {
     ++counters.errors;
     note_error(std::string_view(client.out).substr(before));
   }
   if (!pending_notifications_.empty()) deliver_notifications();
 }
 
-// `reply` must begin with an error reply.
-void Engine::note_error(std::string_view reply) {
-  ++errors[std::string(reply.substr(1, reply.find(' ') - 1))];
+void Engine::call_native(Client& client, CommandCall& call, NativeCommand& command) {
+  const auto reject = [&](std::string_view why) {
+    call.error(why);
+    ++command.rejected;
+  };
+  if (!command.takes(call.size())) {
+    return reject("ERR wrong number of arguments for '" + lower_case(command.name) + "' command");
+  }
+  if (command.writes && !refusal().empty()) return reject(refusal());
+  if (command.needs_memory && !keyspace.make_room()) {
+    return reject("OOM command not allowed when used memory > 'maxmemory'.");
+  }
+  if (time_commands && clock_ns_ == 0) clock_ns_ = now_ns();
+  const size_t before = client.out.size();
+  try {
+    command.run(call);
+  } catch (const std::exception&) {
+    call.failed = true;
+    answer_failure(client, before);
+  }
+  ++command.calls;
+  if (time_commands) {
+    const uint64_t now = now_ns(), took = now - clock_ns_;
+    command.ns += took;
+    ++command
+          .buckets[std::min<size_t>(static_cast<size_t>(std::bit_width(took)), NativeCommand::kBuckets - 1)];
+    clock_ns_ = now;
+    if (took >= slow_ns) note_slow(client, call.arguments, took);
+  }
+  command.failed += call.failed;
+}
+
+void Engine::answer_failure(Client& client, size_t before) noexcept {
+  client.out.resize(before);
+  if (before == 0 && client.out.capacity() > kTurnReplyBytes) std::string().swap(client.out);
+  try {
+    if (client.out.capacity() - before < kReplyRoom) client.out.reserve(before + kReplyRoom);
+    ReplyWriter reply(client.out, client.version);
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+      reply.error(kNoMemory);
+    } catch (const std::length_error&) {
+      reply.error(kNoMemory);
+    } catch (const Error& error) {
+      if (error.code() != "no_memory") throw;
+      reply.error(kNoMemory);
+    }
+  } catch (const std::bad_alloc&) {  // there is not even memory for the error
+    fail_client(client, "replying to a command");
+  } catch (...) {
+    report("running a command", "its client gets an error");
+    reply_error(client, "ERR internal error: ", current_reason());
+  }
+}
+
+// In the room that answer_failure() has made.
+void Engine::reply_error(Client& client, std::string_view text, std::string_view reason) noexcept {
+  client.out.append("-").append(text);
+  for (const char c : reason.substr(0, kReplyRoom / 2))
+    client.out.push_back(c == '\r' || c == '\n' ? ' ' : c);
+  client.out.append("\r\n");
+}
+
+// Statistics are not worth a failure: without memory the error is not counted by its code.
+void Engine::note_error(std::string_view reply) noexcept {
+  if (reply.empty()) return;
+  try {  // `reply` begins with an error reply
+    ++errors[std::string(reply.substr(1, reply.find(' ') - 1))];
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+// Keyspace notifications are not reliable, in Redis either: without memory the event is lost.
+void Engine::note_event(uint32_t database, char kind, const char* event, std::string_view key) noexcept {
+  try {
+    pending_notifications_.push_back({database, kind, event, std::string(key)});
+  } catch (const std::bad_alloc&) {
+    report("noting a keyspace event", "the event is lost");
+  }
 }
 
 void Engine::set_notifications(bool wanted) {
@@ -216,7 +286,7 @@ void Engine::set_notifications(bool wanted) {
   keyspace.on_removed = nullptr;
   if (wanted) {
     keyspace.on_removed = [this](uint32_t database, char kind, const char* event, std::string_view key) {
-      pending_notifications_.push_back({database, kind, event, std::string(key)});
+      note_event(database, kind, event, key);
     };
   }
 }
@@ -234,14 +304,17 @@ void Engine::deliver_invalidations() {
   if (tracking.has_messages()) handler_->invalidated(tracking.take_messages());
 }
 
-void Engine::note_slow(const Client& client, Arguments arguments, uint64_t ns) {
+void Engine::note_slow(const Client& client, Arguments arguments, uint64_t ns) noexcept {
   constexpr size_t kArguments = 32, kBytes = 128;
   if (slow_.size() >= 128) return;
-  Slow slow{client.id, ns, keyspace.now_ms(), {}};
-  for (const std::string_view argument : arguments.first(std::min(arguments.size(), kArguments))) {
-    slow.arguments.emplace_back(argument.substr(0, kBytes));
+  try {
+    Slow slow{client.id, ns, keyspace.now_ms(), {}};
+    for (const std::string_view argument : arguments.first(std::min(arguments.size(), kArguments))) {
+      slow.arguments.emplace_back(argument.substr(0, kBytes));
+    }
+    slow_.push_back(std::move(slow));
+  } catch (const std::bad_alloc&) {  // the entry is lost
   }
-  slow_.push_back(std::move(slow));
 }
 
 void Engine::finish_batch() {

@@ -138,7 +138,7 @@ class Engine {
   Backlog& backlog();
   bool has_backlog() const { return backlog_ != nullptr; }
   // Sets the offset of the next record, to continue after the end of another node's history.
-  void count_from(uint64_t offset);
+  void restart_at(uint64_t offset);
   uint64_t first_offset() const { return offset_; }  // where the backlog will begin, if there is none yet
 
   void add(Client& client);
@@ -150,7 +150,7 @@ class Engine {
   // Takes bytes from a client: runs the complete requests and keeps the rest in client.in.
   void feed(Client& client, std::string_view bytes);
   // Sets the time and runs the requests before the first that is incomplete or not native. Returns their
-  // length: the caller must pass the rest to feed(). client.in must be empty.
+  // length: the caller must pass the rest to feed(), which does not parse it again. client.in must be empty.
   size_t feed_native(Client& client, std::string_view bytes);
   // Unblocks a client and runs the requests that arrived meanwhile.
   void resume(Client& client);
@@ -163,8 +163,14 @@ class Engine {
   // A frontend stops reading from a stalled client with this much input. Clients that send a long pipeline
   // before they read the first reply need it to be long.
   static constexpr size_t kMaxStalledInputBytes = 64u << 20;
+  // Each command finds this much room in `out`, for an error or for a short reply after a change.
+  static constexpr size_t kReplyRoom = 512;
+  static constexpr std::string_view kNoMemory = "OOM command failed: not enough memory";
+  // Call it while an exception is handled that concerns this client only: disconnects the client, and reports
+  // that on standard error. `operation`: what failed, a string literal.
+  void fail_client(Client& client, const char* operation) noexcept;
   // Runs one command of a client, natively or in Python. The reply goes to client.out, and the client is
-  // queued for writing.
+  // queued for writing. A native command that throws gets an error reply and has changed nothing.
   void run(Client& client, Arguments arguments);
   // Runs a native command whatever python_dispatch is. False: the command is not native, nothing was done.
   bool run_native(Client& client, Arguments arguments);
@@ -226,8 +232,8 @@ class Engine {
   // The requests that process() runs: all, or those before the first that is incomplete or not native.
   enum class Scope : uint8_t { all, native };
   void process(Client& client, std::string_view input, Scope scope, size_t& used);
-  // Runs the requests of batch_. False: one of them must stay in the input.
-  bool run_batch(Client& client, Scope scope, size_t& used);
+  // Runs the requests of batch_, which begin at `used` in the input. False: one of them must stay there.
+  bool run_batch(Client& client, std::string_view input, Scope scope, size_t& used);
   // Runs a command, or replies with a redirect; `found` is its row in the table. False: nothing was done,
   // because the client is blocked or the command is out of scope.
   bool answer(Client& client, Arguments arguments, NativeCommand* found, Scope scope);
@@ -236,15 +242,21 @@ class Engine {
   bool check_slots(Client& client, Arguments arguments, NativeCommand& command);
   void run(Client& client, Arguments arguments, NativeCommand* command);  // null: Python runs it
   void run_native(Client& client, Arguments arguments, NativeCommand& command);
+  void call_native(Client& client, CommandCall& call, NativeCommand& command);
+  // Replaces what a command that has thrown wrote behind `before` by an error reply, while the exception is
+  // handled.
+  void answer_failure(Client& client, size_t before) noexcept;
+  static void reply_error(Client& client, std::string_view text, std::string_view reason) noexcept;
   bool dispatches_to_python(const Client& client) const { return python_dispatch || client.python_dispatch; }
   void note_input(Client& client, size_t bytes);
   static bool has_reply_room(const Client& client) {
     return client.out.size() < kTurnReplyBytes && client.pending_out() < kMaxWaitingReplyBytes;
   }
-  void note_error(std::string_view reply);
+  void note_error(std::string_view reply) noexcept;
+  void note_event(uint32_t database, char kind, const char* event, std::string_view key) noexcept;
   void deliver_notifications();
   void deliver_invalidations();
-  void note_slow(const Client& client, Arguments arguments, uint64_t ns);
+  void note_slow(const Client& client, Arguments arguments, uint64_t ns) noexcept;
   void use_journal(Journal* journal);
 
   RequestBatch batch_;

@@ -64,15 +64,14 @@ void Engine::process(Client& client, std::string_view input, Scope scope, size_t
     const std::string_view rest = input.substr(used);
     const RequestLimits& bounds = client.unauthenticated ? kUnauthenticatedLimits : limits;
     if (client.reader.is_fresh() && !in_batch_ && batch_.parse(rest, bounds)) {
-      if (!run_batch(client, scope, used)) return;
+      if (!run_batch(client, input, scope, used)) return;
       continue;
     }
-    const RequestReader::Result result = client.reader.read(rest, bounds);
-    if (result != RequestReader::Result::ready && scope == Scope::native) return client.reader.next();
-    switch (result) {
+    switch (client.reader.read(rest, bounds)) {
       case RequestReader::Result::more:
         return;
       case RequestReader::Result::bad:
+        if (scope == Scope::native) return client.reader.next();
         ++counters.errors;
         ++errors["ERR"];
         ReplyWriter(client.out, client.version).error(client.reader.fault());
@@ -83,7 +82,10 @@ void Engine::process(Client& client, std::string_view input, Scope scope, size_t
       case RequestReader::Result::ready:
         const Arguments arguments = client.reader.arguments();
         const size_t bytes = client.reader.consumed();
-        const bool done = arguments.empty() || answer(client, arguments, commands.find(arguments[0]), scope);
+        const bool known = std::exchange(client.next_needs_python, false);
+        const bool done = arguments.empty() ||
+                          answer(client, arguments, known ? nullptr : commands.find(arguments[0]), scope);
+        if (client.next_needs_python) return;
         client.reader.next();
         if (!done) return;
         used += bytes;
@@ -94,7 +96,7 @@ void Engine::process(Client& client, std::string_view input, Scope scope, size_t
 
 // The buckets of all keys, then their items, are prefetched before the first request runs: the cache misses
 // would take longer than everything else.
-bool Engine::run_batch(Client& client, Scope scope, size_t& used) {
+bool Engine::run_batch(Client& client, std::string_view input, Scope scope, size_t& used) {
   const std::span<ParsedRequest> requests = batch_.requests();
   const Index* const index =
       (requests.size() > 1 || scope == Scope::native) && keyspace.exists(client.database)
@@ -110,23 +112,34 @@ bool Engine::run_batch(Client& client, Scope scope, size_t& used) {
     if (request.hash != 0) request.place = index->prefetch_item(request.hash);
   }
   in_batch_ = true;
+  struct Reset {
+    Engine& engine;
+    ~Reset() {
+      engine.keyspace.set_prefetched({}, 0);
+      engine.in_batch_ = false;
+    }
+  } const reset{*this};
   bool done = true;
   for (const ParsedRequest& request : requests) {
     if (request.hash != 0) keyspace.set_prefetched(request.arguments[1], request.hash, request.place);
     done = answer(client, request.arguments, request.command, scope);
+    if (client.next_needs_python) {
+      client.reader.adopt(input.substr(used), request.bytes, request.arguments);
+    }
     if (!done) break;
     used += request.bytes;
     if (client.blocked || client.close_after_reply || client.close_now || !has_reply_room(client)) break;
   }
-  keyspace.set_prefetched({}, 0);
-  in_batch_ = false;
   return done;
 }
 
 bool Engine::answer(Client& client, Arguments arguments, NativeCommand* found, Scope scope) {
   // An earlier request of the batch may have changed python_dispatch.
   NativeCommand* const command = dispatches_to_python(client) ? nullptr : found;
-  if (!command && scope == Scope::native) return false;
+  if (!command && scope == Scope::native) {
+    client.next_needs_python = true;
+    return false;
+  }
   // Python checks the slots of the commands that it runs.
   if (slots && command && !check_slots(client, arguments, *command)) return !client.blocked;
   run(client, arguments, command);
@@ -138,8 +151,8 @@ bool Engine::check_slots(Client& client, Arguments arguments, NativeCommand& com
   Database& database = keyspace.database(client.database);
   const auto verdict = slots->check(client, database, arguments, command.keys, command.writes, error);
   if (verdict == SlotTable::Verdict::hold) {
-    client.blocked = true;
     held_.push_back(client.id);
+    client.blocked = true;
     return false;
   }
   client.asking = false;

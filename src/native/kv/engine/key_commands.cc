@@ -1,17 +1,34 @@
 // Commands on keys of any type, and PING and ECHO, which use no key.
 #include "kv/engine/commands.h"
+#include "kv/journal/log_record.h"
 
 namespace verbena::kv {
 
 namespace {
 
+// Deletes all keys or, if there is no memory for their records, none.
 void del(CommandCall& call) {
+  const Arguments keys = call.arguments.subspan(1);
+  if (keys.size() == 1) {
+    const Entry entry = call.database.find(keys[0], false);
+    if (entry) erase_key(call, entry, keys[0]);
+    return call.reply.integer(entry ? 1 : 0);
+  }
+  size_t bytes = 0;
+  for (const std::string_view key : keys) {
+    if (!call.database.find(key, false)) continue;
+    const std::string_view effect[] = {"DEL", key};
+    bytes += record_bytes(effect);
+    call.keyspace.announce(call.database, key);
+  }
+  call.keyspace.reserve_log(bytes);
+  call.keyspace.reserve_releases(keys.size());
   int64_t gone = 0;
-  for (const std::string_view key : call.arguments.subspan(1)) {
+  for (const std::string_view key : keys) {
     const Entry entry = call.database.find(key, false);
     if (!entry) continue;
-    call.database.erase(entry);
     const std::string_view effect[] = {"DEL", key};
+    call.database.erase(entry);
     call.changed(key, effect, 'g', "del");
     ++gone;
   }
@@ -59,14 +76,13 @@ void expire(CommandCall& call, bool seconds, bool absolute, const char* name) {
     return call.reply.integer(0);
   }
   if (*time <= call.keyspace.now_ms()) {
-    call.database.erase(entry);
-    const std::string_view effect[] = {"DEL", key};
-    call.changed(key, effect, 'g', "del");
+    erase_key(call, entry, key);
   } else {
-    call.database.set_expires(entry, *time);
     char digits[24];
     const char* end = std::to_chars(digits, digits + sizeof digits, *time).ptr;
     const std::string_view effect[] = {"PEXPIREAT", key, {digits, static_cast<size_t>(end - digits)}};
+    call.prepare(key, effect);
+    call.database.set_expires(entry, *time);
     call.changed(key, effect, 'g', "expire");
   }
   call.reply.integer(1);
@@ -93,6 +109,7 @@ void pexpiretime(CommandCall& call) { left(call, false, true); }
 void persist(CommandCall& call) {
   Entry entry = call.database.find(call[1], false);
   if (!entry || !entry.expires_ms()) return call.reply.integer(0);
+  call.prepare(call[1], call.arguments);
   call.database.set_expires(entry, 0);
   call.changed(call[1], call.arguments, 'g', "persist");
   call.reply.integer(1);

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kv/engine/commands.h"
+#include "kv/journal/log_record.h"
 
 namespace verbena::kv {
 
@@ -17,28 +18,19 @@ bool find_string(CommandCall& call, std::string_view key, Entry& entry, bool use
   return false;
 }
 
-void log_set(CommandCall& call, std::string_view key, std::string_view value, uint64_t expires_ms,
-             const char* event) {
-  if (expires_ms == 0) {
-    const std::string_view effect[] = {"SET", key, value};
-    return call.changed(key, effect, '$', event);
-  }
-  char digits[24];
-  const char* end = std::to_chars(digits, digits + sizeof digits, expires_ms).ptr;
-  const std::string_view effect[] = {"SET", key, value, "PXAT", {digits, static_cast<size_t>(end - digits)}};
-  call.changed(key, effect, '$', event);
-  if (call.notify) (*call.notify)('g', "expire", key);
-}
-
 void store(CommandCall& call, Entry there, std::string_view key, std::string_view value, uint64_t expires_ms,
            const char* event = "set") {
   if (expires_ms != 0 && expires_ms <= call.keyspace.now_ms()) {  // it would expire immediately
-    if (there) call.database.erase(there);
-    const std::string_view effect[] = {"DEL", key};
-    return call.changed(key, effect, 'g', "del");
+    return erase_key(call, there, key);
   }
+  char digits[24];
+  const char* end = std::to_chars(digits, digits + sizeof digits, expires_ms).ptr;
+  const std::string_view timed[] = {"SET", key, value, "PXAT", {digits, static_cast<size_t>(end - digits)}};
+  const Arguments effect = Arguments(timed).first(expires_ms == 0 ? 3 : 5);
+  call.prepare(key, effect);
   call.database.set(there, key, value, expires_ms);
-  log_set(call, key, value, expires_ms, event);
+  call.changed(key, effect, '$', event);
+  if (call.notify && expires_ms != 0) (*call.notify)('g', "expire", key);
 }
 
 // Compares two known options, ignoring case. Length and first letter are enough to tell EX, PX, EXAT and PXAT
@@ -118,16 +110,15 @@ void set_with_time(CommandCall& call, bool seconds, const char* name) {
 void setex(CommandCall& call) { set_with_time(call, true, "setex"); }
 void psetex(CommandCall& call) { set_with_time(call, false, "psetex"); }
 
-void log_expiry(CommandCall& call, std::string_view key, uint64_t expires_ms) {
+void set_expires(CommandCall& call, Entry& entry, std::string_view key, uint64_t expires_ms) {
   char digits[24];
   const char* end = std::to_chars(digits, digits + sizeof digits, expires_ms).ptr;
   const std::string_view timed[] = {"PEXPIREAT", key, {digits, static_cast<size_t>(end - digits)}};
   const std::string_view never[] = {"PERSIST", key};
-  if (expires_ms) {
-    call.changed(key, timed, 'g', "expire");
-  } else {
-    call.changed(key, never, 'g', "persist");
-  }
+  const Arguments effect = expires_ms ? Arguments(timed) : Arguments(never);
+  call.prepare(key, effect);
+  call.database.set_expires(entry, expires_ms);
+  call.changed(key, effect, 'g', expires_ms ? "expire" : "persist");
 }
 
 void getex(CommandCall& call) {
@@ -160,12 +151,9 @@ void getex(CommandCall& call) {
   }
   call.reply.bulk(entry.value());
   if (timed && expires_ms <= call.keyspace.now_ms()) {
-    call.database.erase(entry);
-    const std::string_view effect[] = {"DEL", key};
-    call.changed(key, effect, 'g', "del");
+    erase_key(call, entry, key);
   } else if (timed || (persist && entry.expires_ms() != 0)) {
-    call.database.set_expires(entry, expires_ms);
-    log_expiry(call, key, expires_ms);
+    set_expires(call, entry, key, expires_ms);
   }
 }
 
@@ -174,9 +162,7 @@ void getdel(CommandCall& call) {
   if (!find_string(call, call[1], entry)) return;
   if (!entry) return call.reply.null();
   call.reply.bulk(entry.value());
-  call.database.erase(entry);
-  const std::string_view effect[] = {"DEL", call[1]};
-  call.changed(call[1], effect, 'g', "del");
+  erase_key(call, entry, call[1]);
 }
 
 void getset(CommandCall& call) {
@@ -195,8 +181,19 @@ void mget(CommandCall& call) {
 }
 
 void set_many(CommandCall& call) {
+  if (call.size() == 3) return store(call, call.database.find(call[1], false), call[1], call[2], 0);
+  size_t bytes = 0;
   for (size_t i = 1; i < call.size(); i += 2) {
-    store(call, call.database.find(call[i], false), call[i], call[i + 1], 0);
+    call.database.find(call[i], false);  // removes it if it has expired
+    const std::string_view effect[] = {"SET", call[i], call[i + 1]};
+    bytes += record_bytes(effect);
+  }
+  call.keyspace.reserve_log(bytes);
+  for (size_t i = 1; i < call.size(); i += 2) call.keyspace.announce(call.database, call[i]);
+  call.database.set_all(call.arguments.subspan(1));
+  for (size_t i = 1; i < call.size(); i += 2) {
+    const std::string_view effect[] = {"SET", call[i], call[i + 1]};
+    call.changed(call[i], effect, '$', "set");
   }
 }
 
@@ -231,8 +228,8 @@ bool is_too_long(CommandCall& call, size_t bytes) {
 void write_at(CommandCall& call, Entry entry, size_t offset, std::string_view bytes, const char* event) {
   const std::string_view key = call[1];
   const size_t had = entry ? entry.value().size() : 0, needed = std::max(had, offset + bytes.size());
-  if (!entry || needed > had) entry = call.database.resize(entry, key, needed);
-  std::memcpy(call.database.writable(entry) + offset, bytes.data(), bytes.size());
+  call.prepare(key, call.arguments);
+  entry = call.database.write(entry, key, offset, bytes);
   call.database.seal(entry);
   call.changed(key, call.arguments, '$', event);
   call.reply.integer(static_cast<int64_t>(needed));
@@ -244,11 +241,6 @@ void append(CommandCall& call) {
   const size_t had = entry ? entry.value().size() : 0;
   if (is_too_long(call, had + call[2].size())) return;
   if (entry && call[2].empty()) return call.reply.integer(static_cast<int64_t>(had));
-  if (!entry) {
-    call.database.set({}, call[1], call[2], 0);
-    call.changed(call[1], call.arguments, '$', "append");
-    return call.reply.integer(static_cast<int64_t>(call[2].size()));
-  }
   write_at(call, entry, had, call[2], "append");
 }
 
@@ -299,10 +291,11 @@ void add(CommandCall& call, int64_t amount, bool subtract) {
   const char* end = std::to_chars(digits, digits + sizeof digits, sum).ptr;
   const std::string_view value(digits, static_cast<size_t>(end - digits));
   const uint64_t expires_ms = entry ? entry.expires_ms() : 0;
+  const std::string_view timed[] = {"SET", call[1], value, "KEEPTTL"};
+  const Arguments effect = Arguments(timed).first(expires_ms ? 4 : 3);
+  call.prepare(call[1], effect);
   call.database.set(entry, call[1], value, expires_ms);
-  const std::string_view plain[] = {"SET", call[1], value}, timed[] = {"SET", call[1], value, "KEEPTTL"};
-  call.changed(call[1], expires_ms ? Arguments(timed) : Arguments(plain), '$',
-               subtract ? "decrby" : "incrby");
+  call.changed(call[1], effect, '$', subtract ? "decrby" : "incrby");
   call.reply.integer(sum);
 }
 
@@ -346,10 +339,11 @@ void incrbyfloat(CommandCall& call) {
   if (length == 2 && text[0] == '-' && text[1] == '0') text[0] = '0', length = 1;
   const std::string_view value(text, static_cast<size_t>(length));
   const uint64_t expires_ms = entry ? entry.expires_ms() : 0;
-  call.database.set(entry, call[1], value, expires_ms);
   const std::string_view effect[] = {"SET", call[1], value, "KEEPTTL"};
-  call.changed(call[1], effect, '$', "incrbyfloat");
   call.reply.bulk(value);
+  call.prepare(call[1], effect);
+  call.database.set(entry, call[1], value, expires_ms);
+  call.changed(call[1], effect, '$', "incrbyfloat");
 }
 
 constexpr NativeCommand kStringCommands[] = {

@@ -1,20 +1,17 @@
 #include "kv/frontends/event_loop.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
+#include <new>
 
 #include "kv/journal/backlog.h"
 #include "util/clock.h"
 #include "util/error.h"
+#include "util/fatal.h"
 #include "util/waiter.h"
 
 namespace verbena::kv {
@@ -22,33 +19,6 @@ namespace verbena::kv {
 namespace {
 
 constexpr uint64_t kWakeEvent = 0, kListenerBit = uint64_t{1} << 63, kWatchBit = uint64_t{1} << 62;
-
-std::string show(const sockaddr_storage& address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
-    return std::string(text) + ":" + std::to_string(ntohs(v4.sin_port));
-  }
-  if (address.ss_family == AF_INET6) {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-    inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
-    return "[" + std::string(text) + "]:" + std::to_string(ntohs(v6.sin6_port));
-  }
-  const auto& local = reinterpret_cast<const sockaddr_un&>(address);
-  return std::string(local.sun_path) + ":0";
-}
-
-// Whether a client at "1.2.3.4:5", "[::1]:5" or the name of a local socket is on this machine.
-bool is_local(std::string_view address) {
-  std::string host(address.substr(0, address.rfind(':')));
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  in_addr v4{};
-  in6_addr v6{};
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
-  if (inet_pton(AF_INET6, host.c_str(), &v6) != 1) return true;
-  return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
-}
 
 }  // namespace
 
@@ -64,11 +34,16 @@ void SocketClient::take_output() {
   is_stalled = stalled;
   bytes_out += out.size();
   loop.engine_.counters.bytes_out += out.size();
-  if (sending.empty()) {
-    sending.swap(out);
-  } else {
-    sending.append(out);
-    out.clear();
+  try {
+    if (sending.empty()) {
+      sending.swap(out);
+    } else {
+      sending.append(out);
+      out.clear();
+    }
+  } catch (const std::bad_alloc&) {
+    report("sending replies", "the client is disconnected");
+    closes_now = true;
   }
   if (out.capacity() > 1u << 16) out = {};
   unsent_bytes.store(sending.size() - written, std::memory_order_relaxed);
@@ -206,66 +181,49 @@ void EventLoop::note_commands(uint64_t now) {
 }
 
 void EventLoop::run() {
+  or_end_process("serving clients", [this] { run_turns(); });
+}
+
+template <typename Function>
+void EventLoop::for_client(SocketClient& client, Function function) {
+  try {
+    function();
+  } catch (const std::exception&) {
+    engine_.fail_client(client, "serving a client");
+  }
+}
+
+void EventLoop::run_turns() {
   std::array<epoll_event, 256> events;
   uint64_t timeout = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
     const int count = wait(events, timeout);
-    std::vector<SocketClient*> woken;
     {
       const auto held = engine_.lock();
       engine_.refresh_time();
       engine_.counters.writes += std::exchange(writes_, 0);
       if (engine_.has_backlog()) engine_.backlog().set_served_by_loop(true);
-      uint64_t next_hook_ns = run_hooks(Moment::before);
+      next_hook_ns_ = run_hooks(Moment::before);
       resume_stalled();
-      for (int i = 0; i < count; ++i) {
-        const uint64_t id = events[static_cast<size_t>(i)].data.u64;
-        if (id == kWakeEvent) {
-          wake_event_.clear();
-          run_posted();
-          next_hook_ns = run_hooks(Moment::before);  // posted work may have changed when they are due
-        } else if (id & kListenerBit) {
-          accept(*listeners_[id & ~kListenerBit]);
-        } else if (id & kWatchBit) {
-          const auto watch = watches_.find(id);
-          if (watch == watches_.end()) continue;
-          const auto kept = watch->second;  // the function may remove its own watch
-          (*kept)();
-        } else if (const auto found = clients_.find(id); found != clients_.end()) {
-          const uint32_t what = events[static_cast<size_t>(i)].events;
-          if (what & EPOLLOUT) engine_.schedule_write(*found->second);
-          const bool continues_handshake = found->second->in_tls_handshake && (what & EPOLLOUT);
-          if (continues_handshake || what & (EPOLLIN | EPOLLHUP | EPOLLERR)) read(*found->second);
-        }
-      }
+      for (int i = 0; i < count; ++i) handle_event(events[static_cast<size_t>(i)]);
       const uint64_t now = now_ns();
       note_commands(now);
-      if (now - ticked_ns_ >= kTickNs) {
-        ticked_ns_ = now;
-        rusage used{};
-        getrusage(RUSAGE_THREAD, &used);
-        spin_policy_.update_preemptions(static_cast<uint64_t>(used.ru_nivcsw), now);
-        engine_.tick(now);
-        for (const auto& work : tick_hooks_) work(now);
-      }
-      const bool due = timer_ms_ != 0 && timer_ms_ <= engine_.keyspace.now_ms();
-      if (engine_.handler() && (due || now - handler_ticked_ns_ >= kTickMs * 1'000'000ull)) {
-        handler_ticked_ns_ = now;
-        if (due) timer_ms_ = 0;
-        engine_.handler()->tick();
-      }
+      tick(now);
       engine_.commit();
       engine_.finish_batch();
-      next_hook_ns = std::min(next_hook_ns, run_hooks(Moment::after));
+      next_hook_ns_ = std::min(next_hook_ns_, run_hooks(Moment::after));
       if (engine_.has_backlog()) engine_.backlog().set_served_by_loop(false);
       timeout = static_cast<uint64_t>(timeout_ms()) * 1'000'000;
-      if (next_hook_ns != kNever) timeout = std::min(timeout, next_hook_ns > now ? next_hook_ns - now : 0);
-      woken.swap(woken_);
-      for (SocketClient* client : woken) client->take_output();
+      if (next_hook_ns_ != kNever) {
+        timeout = std::min(timeout, next_hook_ns_ > now ? next_hook_ns_ - now : 0);
+      }
+      writing_.clear();
+      writing_.swap(woken_);
+      for (SocketClient* client : writing_) client->take_output();
     }
     // Without the engine's lock, so that other threads can take it while the kernel copies the output.
     std::vector<SocketClient*> over;
-    for (SocketClient* client : woken) {
+    for (SocketClient* client : writing_) {
       if (write(*client)) {
         over.push_back(client);
       } else if (client->is_stalled &&
@@ -287,82 +245,60 @@ void EventLoop::run() {
   }
 }
 
+void EventLoop::handle_event(const epoll_event& event) {
+  const uint64_t id = event.data.u64;
+  if (id == kWakeEvent) {
+    wake_event_.clear();
+    run_posted();
+    next_hook_ns_ = run_hooks(Moment::before);  // posted work may have changed when they are due
+  } else if (id & kListenerBit) {
+    accept(*listeners_[id & ~kListenerBit]);
+  } else if (id & kWatchBit) {
+    const auto watch = watches_.find(id);
+    if (watch == watches_.end()) return;
+    const auto kept = watch->second;  // the function may remove its own watch
+    (*kept)();
+  } else if (const auto found = clients_.find(id); found != clients_.end()) {
+    SocketClient& client = *found->second;
+    for_client(client, [&] {
+      if (event.events & EPOLLOUT) engine_.schedule_write(client);
+      const bool continues_handshake = client.in_tls_handshake && (event.events & EPOLLOUT);
+      if (continues_handshake || event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) read(client);
+    });
+  }
+}
+
+void EventLoop::tick(uint64_t now) {
+  if (now - ticked_ns_ >= kTickNs) {
+    ticked_ns_ = now;
+    rusage used{};
+    getrusage(RUSAGE_THREAD, &used);
+    spin_policy_.update_preemptions(static_cast<uint64_t>(used.ru_nivcsw), now);
+    engine_.tick(now);
+    close_silent_clients(now);
+    for (const auto& work : tick_hooks_) work(now);
+  }
+  const bool due = timer_ms_ != 0 && timer_ms_ <= engine_.keyspace.now_ms();
+  if (engine_.handler() && (due || now - handler_ticked_ns_ >= kTickMs * 1'000'000ull)) {
+    handler_ticked_ns_ = now;
+    if (due) timer_ms_ = 0;
+    engine_.handler()->tick();
+  }
+}
+
 void EventLoop::resume_stalled() {
   for (const uint64_t id : std::exchange(drained_, {})) {
     const auto found = clients_.find(id);
     if (found == clients_.end()) continue;
     SocketClient& client = *found->second;
-    engine_.resume_stalled(client);
-    if (!client.wants_read && client.in.size() < Engine::kMaxStalledInputBytes / 2) {
-      watch(client, client.wants_write, true);
-      if (client.socket.has_unread()) read(client);
-    }
+    for_client(client, [&] {
+      engine_.resume_stalled(client);
+      if (!client.wants_read && client.in.size() < Engine::kMaxStalledInputBytes / 2) {
+        watch(client, client.wants_write, true);
+        if (client.socket.has_unread()) read(client);
+      }
+    });
   }
-}
-
-void EventLoop::accept(ListeningSocket& listener) {
-  for (int i = 0; i < 64; ++i) {
-    UniqueFd socket(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket && (errno == EMFILE || errno == ENFILE)) {
-      // The connection would stay in the backlog and wake the loop for ever: it is accepted and closed.
-      spare_fd_.reset();
-      socket = UniqueFd(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (socket) ++engine_.counters.rejected_connections;
-      socket.reset();
-      spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-      continue;
-    }
-    if (!socket) return;
-    add_client(std::move(socket), listener.tls);
-  }
-}
-
-std::string_view EventLoop::rejection(std::string_view address) {
-  std::string_view why;
-  if (engine_.clients().size() >= max_clients) {
-    why = "-ERR max number of clients reached\r\n";
-  } else if (is_protected && !is_local(address)) {
-    why =
-        "-DENIED Verbena runs in protected mode: no password is set, so only this machine may connect. "
-        "Set one (requirepass, or an ACL user), or turn protected-mode off if the network can be "
-        "trusted.\r\n";
-  }
-  engine_.counters.rejected_connections += !why.empty();
-  return why;
-}
-
-void EventLoop::prepare(Client& client) const {
-  client.python_dispatch = new_client_python_dispatch;
-  client.unauthenticated = new_client_unauthenticated;
-  client.out_limit = new_client_out_limit;
-}
-
-void EventLoop::add_client(UniqueFd socket, const std::shared_ptr<net::TlsContext>& tls) {
-  const int on = 1, fd = socket.get();
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  sockaddr_storage peer{}, own{};
-  socklen_t size = sizeof peer;
-  getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size);
-  size = sizeof own;
-  getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size);
-  const std::string address = show(peer.ss_family == AF_UNIX ? own : peer);
-  if (const std::string_view why = rejection(address); !why.empty()) {
-    [[maybe_unused]] const ssize_t sent = ::send(fd, why.data(), why.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    return;
-  }
-  auto client = std::make_unique<SocketClient>(*this, engine_.next_client(), std::move(socket));
-  if (tls) {
-    client->socket.encrypt(tls->accept(fd));
-    client->in_tls_handshake = true;
-  }
-  client->address = address;
-  client->local_address = show(own);
-  prepare(*client);
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = client->id}};
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return;
-  engine_.add(*client);
-  clients_.emplace(client->id, std::move(client));
 }
 
 void EventLoop::read(SocketClient& client) {

@@ -48,7 +48,7 @@ class EventLoop {
   // Accepts clients on a listening socket, with TLS if `tls` is given. Throws if epoll refuses the socket.
   void listen(UniqueFd socket, std::shared_ptr<net::TlsContext> tls = nullptr);
   void stop_listening();
-  void run();   // returns after stop()
+  void run();   // returns after stop(); a failure that concerns no single client ends the process
   void stop();  // may be called from any thread and from signal handlers
   void wake() const { wake_event_.signal(); }
   // Runs `work` on the loop's thread, with the engine's lock. May be called from any thread.
@@ -91,13 +91,20 @@ class EventLoop {
  private:
   friend class SocketClient;
   struct ListeningSocket {
-    UniqueFd socket;
+    UnsharedFd socket;
     std::shared_ptr<net::TlsContext> tls;
   };
   static constexpr size_t kReadBytes = 64u << 10;
   static constexpr uint64_t kTickNs = 10'000'000;
   static constexpr int kTickMs = 100;
 
+  void run_turns();
+  void handle_event(const epoll_event& event);
+  void tick(uint64_t now);
+  // Calls the function; an exception disconnects the client. Exceptions that concern no single client end the
+  // process.
+  template <typename Function>
+  void for_client(SocketClient& client, Function function);
   void accept(ListeningSocket& listener);
   void add_client(UniqueFd socket, const std::shared_ptr<net::TlsContext>& tls);
   void read(SocketClient& client);
@@ -105,6 +112,7 @@ class EventLoop {
   bool write(SocketClient& client);
   void watch(SocketClient& client, bool writable, bool readable);
   void close(SocketClient& client);
+  void close_silent_clients(uint64_t now);
   void resume_stalled();
   int wait(std::span<epoll_event> events, uint64_t timeout_ns);
   int poll_events(std::span<epoll_event> events, uint64_t timeout_ns);
@@ -118,8 +126,8 @@ class EventLoop {
   std::atomic<bool> stopping_{false};
   std::vector<std::unique_ptr<ListeningSocket>> listeners_;
   std::unordered_map<uint64_t, std::unique_ptr<SocketClient>> clients_;
-  std::vector<SocketClient*> woken_;
-  std::vector<uint64_t> drained_;  // stalled clients whose replies have been sent
+  std::vector<SocketClient*> woken_, writing_;  // each has room for all clients
+  std::vector<uint64_t> drained_;               // stalled clients whose replies have been sent
   uint64_t last_watch_ = 0;
   std::unordered_map<uint64_t, std::shared_ptr<std::function<void()>>> watches_;
   std::vector<std::function<void(uint64_t)>> tick_hooks_;
@@ -127,12 +135,18 @@ class EventLoop {
   std::map<uint64_t, std::pair<Moment, Hook>> hooks_;
   bool has_epoll_pwait2_ = true;  // until the kernel reports ENOSYS
   std::mutex posted_mutex_;
+  // When clients that have not finished a TLS handshake, or not logged in, are closed.
+  struct Deadline {
+    uint64_t due_ns = 0, client = 0;
+  };
+  std::deque<Deadline> handshake_deadlines_, login_deadlines_;  // in order
   std::deque<std::function<void()>> posted_;
   SpinPolicy spin_policy_;
   bool is_batch_ = false, batch_wanted_ = false;
   uint64_t commands_ = 0, last_command_ns_ = 0;  // the engine's count of commands, and when it last changed
   uint64_t writes_ = 0;                          // made without the lock, not counted by the engine yet
-  UniqueFd spare_fd_;  // closed to accept, and reject, a connection when no descriptor is left
+  UniqueFd spare_fd_;               // closed to accept, and reject, a connection when no descriptor is left
+  uint64_t next_hook_ns_ = kNever;  // when a hook is due next
   uint64_t timer_ms_ = 0, ticked_ns_ = 0, handler_ticked_ns_ = 0;
   std::unique_ptr<char[]> buffer_ = std::make_unique<char[]>(kReadBytes);
 };

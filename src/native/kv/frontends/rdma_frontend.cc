@@ -1,6 +1,7 @@
 #include "kv/frontends/rdma_frontend.h"
 
 #include "util/clock.h"
+#include "util/fatal.h"
 
 namespace verbena::kv {
 
@@ -17,9 +18,8 @@ RdmaFrontend::RdmaFrontend(Engine& engine, EventLoop& loop) : engine_(engine), l
       if (now - client->last_sent_ns >= kKeepaliveNs) due.push_back(id);
     }
     for (const uint64_t id : due) {
-      RdmaClient& client = *clients_[id];
-      client.last_sent_ns = now;
-      client.link->keep_alive();
+      clients_[id]->last_sent_ns = now;
+      clients_[id]->keep_alive_due = true;
       serve(id);
     }
   });
@@ -28,6 +28,8 @@ RdmaFrontend::RdmaFrontend(Engine& engine, EventLoop& loop) : engine_(engine), l
 void RdmaFrontend::admit(std::unique_ptr<ValkeyRdmaLink> link, std::shared_ptr<QueuePair> qp,
                          std::shared_ptr<Connection> connection, std::shared_ptr<void> kept) {
   const auto held = engine_.lock();
+  // Asked again: other clients may have come while this connection was established.
+  if (!loop_.rejection(connection->peer()).empty()) return connection->disconnect();
   auto made =
       std::make_unique<RdmaClient>(*this, engine_.next_client(), std::move(link), std::move(connection));
   RdmaClient& client = *made;
@@ -37,28 +39,43 @@ void RdmaFrontend::admit(std::unique_ptr<ValkeyRdmaLink> link, std::shared_ptr<Q
   client.kept = std::move(kept);
   client.link->start(std::move(qp));
   clients_.emplace(client.id, std::move(made));
-  engine_.add(client);
-  const auto serve_client = [this, id = client.id] { serve(id); };
-  client.cq_watch = loop_.watch(client.link->cq().fileno(), serve_client);
-  client.connection_watch = loop_.watch(client.connection->fileno(), serve_client);
-  loop_.post(serve_client);
+  try {
+    engine_.add(client);
+    const auto serve_client = [this, id = client.id] { serve(id); };
+    client.cq_watch = loop_.watch(client.link->cq().fileno(), serve_client);
+    client.connection_watch = loop_.watch(client.connection->fileno(), serve_client);
+    loop_.post(serve_client);
+  } catch (...) {
+    remove(client);
+    throw;
+  }
 }
 
 void RdmaFrontend::serve(uint64_t id) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
-  RdmaClient& client = *found->second;
+  try {
+    serve(*found->second);
+  } catch (const std::exception&) {
+    report("serving a Valkey-RDMA client", "the client is disconnected");
+    remove(*found->second);
+  }
+}
+
+void RdmaFrontend::serve(RdmaClient& client) {
   ValkeyRdmaLink& link = *client.link;
   client.write_scheduled = true;  // flush() below sends the replies, so queue_write() is not needed
   client.connection->acknowledge();
   link.cq().acknowledge();
   link.cq().arm(false);
+  if (std::exchange(client.keep_alive_due, false)) link.keep_alive();
   engine_.resume_stalled(client);
   while (link.drive()) {
     const std::string_view bytes = link.arrived();
     if (bytes.empty() || (client.stalled && client.in.size() >= Engine::kMaxStalledInputBytes)) break;
-    engine_.feed(client, bytes);
-    link.consume(bytes.size());
+    copy_.assign(bytes);  // the client can change its window while commands run
+    engine_.feed(client, copy_);
+    link.consume(copy_.size());
   }
   client.write_scheduled = false;
   flush(client);

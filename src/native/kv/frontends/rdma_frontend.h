@@ -26,6 +26,7 @@ class RdmaClient : public Client {
   std::unique_ptr<ValkeyRdmaLink> link;
   const std::shared_ptr<Connection> connection;
   uint64_t cq_watch = 0, connection_watch = 0, last_sent_ns = 0;
+  bool keep_alive_due = false;
 };
 
 class RdmaFrontend {
@@ -37,7 +38,8 @@ class RdmaFrontend {
     const auto held = engine_.lock();
     return loop_.rejection(address);
   }
-  // Takes over an established connection with its link and its queue pair. `kept` is released after them.
+  // Takes over an established connection with its link and its queue pair, or disconnects it if it must be
+  // rejected by now. `kept` is released after them.
   void admit(std::unique_ptr<ValkeyRdmaLink> link, std::shared_ptr<QueuePair> qp,
              std::shared_ptr<Connection> connection, std::shared_ptr<void> kept);
   size_t clients() {
@@ -51,13 +53,15 @@ class RdmaFrontend {
   friend class RdmaClient;
   static constexpr uint64_t kKeepaliveNs = 3'000'000'000;
 
-  void serve(uint64_t id);
+  void serve(uint64_t id);  // an exception disconnects the client
+  void serve(RdmaClient& client);
   void flush(RdmaClient& client);
   void remove(RdmaClient& client);
 
   Engine& engine_;
   EventLoop& loop_;
   std::map<uint64_t, std::unique_ptr<RdmaClient>> clients_;
+  std::string copy_;  // of what a client wrote into its window; at most as long as the window
 };
 
 }  // namespace verbena::kv

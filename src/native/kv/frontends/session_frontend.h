@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <map>
+#include <set>
 
 #include "kv/engine/engine.h"
 #include "kv/frontends/event_loop.h"
@@ -20,17 +21,22 @@ class SessionClient : public Client {
   SessionClient(SessionFrontend& owner, uint64_t number, uint64_t of_session, uint32_t of_stream)
       : Client(number), frontend(owner), session(of_session), stream(of_stream) {}
   void queue_write() override;
+  std::pair<uint64_t, uint32_t> session_stream() const override { return {session, stream}; }
+  void set_reads_all_keys(bool may) override;
 
   SessionFrontend& frontend;
   const uint64_t session;
   const uint32_t stream;
   uint64_t receiving = 0;  // the kv.receive call that waits for output, if is_receiving
   bool is_receiving = false;
+  bool has_memory_lease = false;  // its session may read the store's memory
 };
 
 class SessionFrontend {
  public:
-  SessionFrontend(Engine& engine, EventLoop& loop, std::shared_ptr<transport::Node> node);
+  // `audience`: the sessions to which the engine's chunks are lent.
+  SessionFrontend(Engine& engine, EventLoop& loop, std::shared_ptr<transport::Node> node,
+                  std::shared_ptr<transport::Audience> audience);
 
   // The engine has another chunk, which sessions read under this region key. Chunks are added in order.
   void add_region(uint64_t key);
@@ -51,20 +57,35 @@ class SessionFrontend {
 
   // These run on the thread that drives the node, with the node's lock.
   void handle_request(Method method, const transport::Request& request);
-  bool can_run_inline(const SessionClient& client, size_t bytes) const;
+  void take(Method method, const transport::Request& request);
+  bool can_run_inline(const SessionClient& client, const transport::Session& session, size_t bytes) const;
   // Runs native requests of a client with the engine's lock and replies to the call, unless others follow.
   // Returns the length of the requests that it ran.
   size_t run_inline(SessionClient& client, const transport::Request& request, std::string_view bytes);
   void queue(Method method, uint64_t session, uint64_t call, std::string payload);
   // These run with the engine's lock.
   void serve(Method method, uint64_t session, uint64_t call, std::string_view payload);
+  // Call it while an exception is handled that concerns this stream only: removes its client and fails its
+  // open calls. `call` 0: none but that of kv.receive.
+  void fail_stream(uint64_t session, uint32_t stream, uint64_t call);
   SessionClient& client(uint64_t session, uint32_t stream);
+  std::string peer_of(uint64_t session);
   void remove(SessionClient& client);
-  std::string layout(const SessionClient& client);
+  // Ends a stream for the store's part: its later calls fail.
+  void close(SessionClient& client);
+  void refuse(uint64_t session, uint64_t call);
+  // Lends the store's memory to the client's session and describes it. Empty: the client must send commands.
+  std::string layout(SessionClient& client);
+  // Ends the client's memory lease, unless the session has another one. With the engine's lock and without
+  // the GIL.
+  void end_memory_lease(SessionClient& client);
   void flush(uint64_t session, uint32_t stream);
   // Runs further requests of a stalled client in the loop's next turn, after other clients.
   void resume_later(const SessionClient& client);
-  // Removes the streams of sessions that have ended.
+  void resume(uint64_t session, uint32_t stream);
+  // Counts the replies that the peer has not acknowledged as unsent, if they are more than may wait.
+  void note_unacknowledged(SessionClient& client);
+  // Removes the streams of sessions that have ended, and resumes those in waiting_.
   void sweep(uint64_t now);
   std::unique_lock<YieldingMutex> lock_node();
   // Replies to a call. False: `bytes` are too long for a message, and an empty reply was sent instead.
@@ -77,7 +98,11 @@ class SessionFrontend {
   Engine& engine_;
   EventLoop& loop_;
   const std::shared_ptr<transport::Node> node_;
-  std::map<std::pair<uint64_t, uint32_t>, std::unique_ptr<SessionClient>> clients_;
+  const std::shared_ptr<transport::Audience> audience_;
+  using StreamName = std::pair<uint64_t, uint32_t>;  // session, stream
+  std::map<StreamName, std::unique_ptr<SessionClient>> clients_;
+  std::set<StreamName> closed_;      // by the store, of sessions that are open
+  std::vector<StreamName> waiting_;  // stalled until the peer acknowledges replies
   std::vector<uint64_t> regions_;
   uint64_t swept_ns_ = 0;
   std::atomic<uint32_t> queued_{0};  // calls queued for the loop: later ones must not overtake them

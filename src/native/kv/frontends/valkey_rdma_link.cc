@@ -13,33 +13,27 @@ constexpr uint64_t kTagShift = 56;
 
 }  // namespace
 
+ValkeyRdmaLink::Area::Area(const ValkeyRdmaResources& parts, size_t bytes, uint32_t access)
+    : memory(parts.context->allocate(bytes, {})),
+      region(parts.pd->register_memory(memory->data(), bytes, access, false)) {}
+
 ValkeyRdmaLink::ValkeyRdmaLink(ValkeyRdmaResources parts, uint32_t window_bytes)
-    : parts_(std::move(parts)), window_bytes_(window_bytes) {
-  const size_t total = 2 * size_t{window_bytes_} + (kReceives + kControls) * kControlBytes;
-  memory_ = parts_.context->allocate(total, false);
-  window_memory_ = memory_->data();
-  // The peer's key opens the window and nothing behind it.
-  window_region_ = parts_.pd->register_memory(window_memory_, window_bytes_,
-                                              access::local_write | access::remote_write, false);
-  region_ = parts_.pd->register_memory(window_memory_ + window_bytes_, total - window_bytes_,
-                                       access::local_write, false);
-  staging_ = window_memory_ + window_bytes_;
-  receives_ = staging_ + window_bytes_;
-  controls_ = receives_ + kReceives * kControlBytes;
-  window_ = std::make_unique<ValkeyRdmaWindow>(ValkeyRdmaWindow::RemoteBuffer{
-      reinterpret_cast<uint64_t>(window_memory_), window_bytes_, window_region_->rkey()});
+    : parts_(std::move(parts)),
+      window_bytes_(window_bytes),
+      window_area_(parts_, window_bytes, access::local_write | access::remote_write),
+      staging_(parts_, window_bytes, 0),
+      receives_(parts_, kReceives * kControlBytes, access::local_write),
+      controls_(parts_, kControls * kControlBytes, 0),
+      window_({reinterpret_cast<uint64_t>(window_area_.at(0)), window_bytes, window_area_.region->rkey()}) {
   for (uint32_t i = 0; i < kReceives; ++i) post_receive(i);
 }
 
 ValkeyRdmaLink::~ValkeyRdmaLink() {
   if (qp_) qp_->close();
-  window_region_->close();
-  region_->close();
 }
 
 void ValkeyRdmaLink::post_receive(uint32_t index) {
-  const Sge piece{reinterpret_cast<uint64_t>(receives_ + index * kControlBytes), kControlBytes,
-                  region_->lkey()};
+  const Sge piece = receives_.piece(index * kControlBytes, kControlBytes);
   const RecvRequest request{.id = uint64_t{receive_tag} << kTagShift | index, .local = {&piece, 1}};
   parts_.srq->post({&request, 1});
 }
@@ -56,7 +50,7 @@ bool ValkeyRdmaLink::post_controls() {
     if (!post_control(message)) return false;
   }
   while (controls_posted_ - controls_done_ < kControls) {
-    const auto message = window_->next_control();
+    const auto message = window_.next_control();
     if (!message) return true;
     if (!post_control(*message)) return false;
   }
@@ -64,9 +58,9 @@ bool ValkeyRdmaLink::post_controls() {
 }
 
 bool ValkeyRdmaLink::post_control(const ControlMessage& message) {
-  std::byte* place = controls_ + controls_posted_ % kControls * kControlBytes;
-  std::memcpy(place, message.data(), message.size());
-  const Sge piece{reinterpret_cast<uint64_t>(place), kControlBytes, region_->lkey()};
+  const size_t place = controls_posted_ % kControls * kControlBytes;
+  std::memcpy(controls_.at(place), message.data(), message.size());
+  const Sge piece = controls_.piece(place, kControlBytes);
   const SendRequest request{.id = uint64_t{control_tag} << kTagShift,
                             .opcode = Opcode::send,
                             .flags = send_flag::signaled,
@@ -87,10 +81,10 @@ size_t ValkeyRdmaLink::send(std::string_view bytes) {
     if (writes_.size() >= kSends / 2 || (limits_unanswered_ && unanswered_ >= kMostUnanswered)) break;
     const uint32_t head = (tail_ + staged_) % window_bytes_;
     const uint32_t room = std::min(window_bytes_ - staged_, window_bytes_ - head);
-    const auto write = window_->next_write(std::min<size_t>(room, bytes.size() - taken));
+    const auto write = window_.next_write(std::min<size_t>(room, bytes.size() - taken));
     if (!write) break;
-    std::memcpy(staging_ + head, bytes.data() + taken, write->length);
-    const Sge piece{reinterpret_cast<uint64_t>(staging_ + head), write->length, region_->lkey()};
+    std::memcpy(staging_.at(head), bytes.data() + taken, write->length);
+    const Sge piece = staging_.piece(head, write->length);
     const SendRequest request{.id = uint64_t{write_tag} << kTagShift,
                               .opcode = Opcode::write_with_imm,
                               .flags = send_flag::signaled,
@@ -138,19 +132,19 @@ bool ValkeyRdmaLink::handle(const Completion& completion) {
   const auto index = static_cast<uint32_t>(completion.id & 0xffffffff);
   unanswered_ = 0;
   const bool fine = completion.opcode == WcOpcode::recv_rdma_with_imm
-                        ? window_->handle_immediate(completion.immediate)
-                        : window_->handle_control({receives_ + index * kControlBytes, completion.byte_count});
+                        ? window_.handle_immediate(completion.immediate)
+                        : window_.handle_control({receives_.at(index * kControlBytes), completion.byte_count});
   if (fine) post_receive(index);
   return fine;
 }
 
 std::string_view ValkeyRdmaLink::arrived() const {
-  const ValkeyRdmaWindow::Range range = window_->arrived();
-  return {reinterpret_cast<const char*>(window_memory_) + range.offset, range.length};
+  const ValkeyRdmaWindow::Range range = window_.arrived();
+  return {reinterpret_cast<const char*>(window_area_.at(range.offset)), range.length};
 }
 
 bool ValkeyRdmaLink::consume(size_t bytes) {
-  window_->consume(static_cast<uint32_t>(bytes));
+  window_.consume(static_cast<uint32_t>(bytes));
   return !over_ && post_controls();
 }
 

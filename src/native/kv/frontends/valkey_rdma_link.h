@@ -53,6 +53,19 @@ class ValkeyRdmaLink {
     uint32_t bytes;
   };
 
+  // Memory of one purpose with a key of its own, which covers it exactly.
+  struct Area {
+    Area(const ValkeyRdmaResources& parts, size_t bytes, uint32_t access);
+    ~Area() { region->close(); }
+    std::byte* at(size_t offset) const { return memory->data() + offset; }
+    Sge piece(size_t offset, uint32_t length) const {
+      return {reinterpret_cast<uint64_t>(at(offset)), length, region->lkey()};
+    }
+
+    std::shared_ptr<Memory> memory;
+    std::shared_ptr<MemoryRegion> region;
+  };
+
   void post_receive(uint32_t index);
   bool post_control(const ControlMessage& message);
   bool post_controls();
@@ -64,10 +77,9 @@ class ValkeyRdmaLink {
 
   const ValkeyRdmaResources parts_;
   const uint32_t window_bytes_;
-  std::shared_ptr<Memory> memory_;  // our window, the staging ring, receive buffers, control messages
-  std::shared_ptr<MemoryRegion> window_region_, region_;  // for the peer; for buffers of this end
-  std::byte *window_memory_, *staging_, *receives_, *controls_;
-  std::unique_ptr<ValkeyRdmaWindow> window_;
+  const Area window_area_;  // the peer writes into it
+  const Area staging_, receives_, controls_;
+  ValkeyRdmaWindow window_;
   std::shared_ptr<QueuePair> qp_;
   // The staging ring: [tail, tail + staged) is in flight.
   uint32_t tail_ = 0, staged_ = 0;

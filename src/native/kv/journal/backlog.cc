@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "util/clock.h"
+#include "util/fatal.h"
 #include "util/prefetch.h"
 
 namespace verbena::kv {
@@ -15,7 +16,7 @@ Backlog::Backlog(const BacklogOptions& options)
       offset_(options.offset),
       epoch_(options.epoch),
       keep_bytes_(options.keep_bytes),
-      hold_bytes_(options.hold_bytes),
+      max_bytes_(options.max_bytes),
       visible_lsn_(options.lsn),
       visible_(options.offset) {}
 
@@ -34,15 +35,20 @@ void Backlog::append(uint32_t database, Arguments effect) {
   const size_t length = arguments_bytes(effect);
   if (length > kLongestRecord) return discard_all();
   const size_t bytes = sizeof(LogRecordHeader) + padded(length);
-  Chunk& chunk = chunk_for(bytes);
-  const size_t used = chunk.used.load(std::memory_order_relaxed);
-  last_ = chunk.bytes.get() + used;
+  Chunk* const chunk = chunk_for(bytes);
+  if (!chunk) {
+    offset_ += bytes;  // a replica that has everything before this record must not continue after it
+    report("keeping a record for replicas", "replicas copy everything again", "not enough memory");
+    return discard_all();
+  }
+  const size_t used = chunk->used.load(std::memory_order_relaxed);
+  last_ = chunk->bytes.get() + used;
   write_record(last_, lsn_, epoch_, database, 0, effect, length);
   // Prefetches the memory for the next records, which is new or was last used long ago, and so is not in the
   // cache.
   for (size_t at = 0; at < std::min(bytes, kPrefetchBytes); at += 64)
     prefetch_for_write(last_ + kPrefetchBytes + at);
-  chunk.used.store(used + bytes, std::memory_order_relaxed);
+  chunk->used.store(used + bytes, std::memory_order_relaxed);
   offset_ += bytes;
 }
 
@@ -54,28 +60,34 @@ void Backlog::seal() {
   while (sealed_ < used) sealed_ += seal_record(filling_->bytes.get() + sealed_, kStreamSeed);
 }
 
-Backlog::Chunk& Backlog::chunk_for(size_t bytes) {
+Backlog::Chunk* Backlog::chunk_for(size_t bytes) {
   if (filling_ && filling_->capacity - filling_->used.load(std::memory_order_relaxed) >= bytes) {
-    return *filling_;
+    return filling_.get();
   }
   seal();
-  sealed_ = 0;
-  filling_ = std::make_shared<Chunk>(next_chunk_++, lsn_, offset_, std::max(bytes, kChunkBytes));
   const std::lock_guard held(mutex_);
-  chunks_.push_back(filling_);
+  try {
+    auto fresh = std::make_shared<Chunk>(next_chunk_, lsn_, offset_, std::max(bytes, kChunkBytes));
+    chunks_.push_back(fresh);
+    filling_ = std::move(fresh);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  ++next_chunk_;
+  sealed_ = 0;
   kept_bytes_ += filling_->capacity;
   trim();
-  return *filling_;
+  return filling_.get();
 }
 
-// Keeps the newest chunk, and up to hold_bytes_ the chunks that a reader has not read yet.
+// Keeps the newest chunk, and up to max_bytes_ the chunks that a reader has not read yet.
 void Backlog::trim() {
   while (chunks_.size() > 1 && kept_bytes_ - chunks_.front()->capacity >= keep_bytes_) {
     const uint64_t oldest = chunks_.front()->number;
     const bool needed = std::any_of(readers_.begin(), readers_.end(), [&](const BacklogReader* reader) {
       return !reader->is_lost() && reader->number_.load(std::memory_order_relaxed) <= oldest;
     });
-    if (needed && kept_bytes_ <= hold_bytes_) return;
+    if (needed && kept_bytes_ <= max_bytes_) return;
     kept_bytes_ -= chunks_.front()->capacity;
     chunks_.pop_front();
   }
@@ -113,10 +125,10 @@ void Backlog::set_log(Journal* log) {
   discard_all();
 }
 
-void Backlog::set_limits(size_t keep_bytes, size_t hold_bytes) {
+void Backlog::set_limits(size_t keep_bytes, size_t max_bytes) {
   const std::lock_guard held(mutex_);
   keep_bytes_ = keep_bytes;
-  hold_bytes_ = std::max(hold_bytes, keep_bytes);
+  max_bytes_ = std::max(max_bytes, keep_bytes);
   trim();
 }
 
@@ -135,7 +147,7 @@ void Backlog::discard_all() {
   wake_all();
 }
 
-void Backlog::count_from(uint64_t offset) {
+void Backlog::restart_at(uint64_t offset) {
   offset_ = offset;
   discard_all();
 }

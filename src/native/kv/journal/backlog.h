@@ -27,8 +27,8 @@ struct BacklogOptions {
   uint64_t lsn = 0;     // LSN of the last record: with a log on disk, the last LSN of that log
   uint64_t offset = 0;  // number of log bytes before the first record
   uint32_t epoch = 1;
-  size_t keep_bytes = 16u << 20;   // always kept, for readers that reconnect (repl-backlog-size)
-  size_t hold_bytes = 256u << 20;  // kept at most, for slow readers; a reader further behind is lost
+  size_t keep_bytes = 16u << 20;  // always kept, for readers that reconnect (repl-backlog-size)
+  size_t max_bytes = 256u << 20;  // kept at most, for slow readers; a reader further behind is lost
 };
 
 class Backlog final : public Journal {
@@ -36,8 +36,13 @@ class Backlog final : public Journal {
   explicit Backlog(const BacklogOptions& options);
 
   // The caller holds the engine's lock for all of these.
+  void reserve(size_t bytes) override {
+    if (log_) log_->reserve(bytes);
+  }
+  // Without memory for the record, the backlog drops all records and every reader is lost: replicas then copy
+  // everything again, and slot moves fail.
   void append(uint32_t database, Arguments effect) override;
-  void boundary() override { last_ = nullptr; }
+  void end_command() override { last_ = nullptr; }
   uint64_t position() const override { return lsn_; }
   uint64_t written_offset() const { return offset_; }  // log bytes up to position(), published or not
   bool commit() override;
@@ -50,12 +55,12 @@ class Backlog final : public Journal {
   // While true, the event loop sends new records to its readers before it releases the engine's lock, so
   // publish() does not wake threads that wait for records with `served_by_loop`.
   void set_served_by_loop(bool served_by_loop) { served_by_loop_ = served_by_loop; }
-  void set_limits(size_t keep_bytes, size_t hold_bytes);
+  void set_limits(size_t keep_bytes, size_t max_bytes);
   uint32_t epoch() const { return epoch_; }
   // Drops all records; every existing reader is lost.
   void discard_all();
   // Calls discard_all() and sets the offset of the next record.
-  void count_from(uint64_t offset);
+  void restart_at(uint64_t offset);
   // Returns a reader of `slots` (null: of all slots) that begins at `from_lsn`, which may be the next LSN.
   // Null: that record is no longer kept, or lies further in the future.
   std::unique_ptr<BacklogReader> read_from(uint64_t from_lsn, std::unique_ptr<SlotSet> slots = nullptr);
@@ -93,14 +98,14 @@ class Backlog final : public Journal {
   static constexpr size_t kChunkBytes = 64u << 10;
   static constexpr size_t kPrefetchBytes = 256;
 
-  void seal();  // computes the checksums of the records appended since the last call
-  Chunk& chunk_for(size_t bytes);
-  void trim();  // with mutex_ held
+  void seal();                     // computes the checksums of the records appended since the last call
+  Chunk* chunk_for(size_t bytes);  // null: there is no memory
+  void trim();                     // with mutex_ held
 
   Journal* log_ = nullptr;
   uint64_t lsn_, offset_;
   uint32_t epoch_;
-  size_t keep_bytes_, hold_bytes_;
+  size_t keep_bytes_, max_bytes_;
   bool served_by_loop_ = false;
   char* last_ = nullptr;  // the last record of the current command, if any
   uint64_t next_chunk_ = 0;

@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "util/clock.h"
 #include "util/error.h"
-#include "util/thread_name.h"
+#include "util/fatal.h"
+#include "util/processor/thread_name.h"
 
 namespace verbena::kv {
 
@@ -38,7 +40,8 @@ Log::Log(LogOptions options)
     throw Error("log_failed", "begin a log segment", options_.directory, error);
   }
   new_file_ = false;
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  thread_ = std::jthread(
+      [this](const std::stop_token& stop) { or_end_process("syncing the log", [&] { run(stop); }); });
 }
 
 Log::~Log() { close(); }
@@ -63,17 +66,24 @@ Log::Segment Log::begin_segment() {
   return segment;
 }
 
+void Log::reserve(size_t bytes) {
+  constexpr size_t kMarkBytes = sizeof(LogRecordHeader);
+  bytes += pending_.size() + kMarkBytes;
+  if (bytes > pending_.capacity()) pending_.reserve(std::max(bytes, 2 * pending_.capacity()));
+}
+
 void Log::append(uint32_t database, Arguments effect) {
   if (closed_ || effect.empty()) return;
-  seal_last(!at_boundary_);
-  if (at_boundary_ && pending_.empty() && durable_lsn() > marked_lsn_) put_mark();
-  at_boundary_ = false;
+  seal_last(!command_ended_);
+  if (command_ended_ && pending_.empty() && durable_lsn() > marked_lsn_) put_mark();
+  command_ended_ = false;
   if (arguments_bytes(effect) > kLongestRecord) {
     needs_snapshot_ = true;
     fail("an effect is longer than the longest record", EFBIG);
     return;
   }
-  last_ = put_record(pending_, ++lsn_, options_.epoch, database, 0, effect);
+  last_ = put_record(pending_, lsn_ + 1, options_.epoch, database, 0, effect);
+  ++lsn_;
   if (on_effect) on_effect(lsn_, database, effect);
 }
 
@@ -116,7 +126,7 @@ bool Log::write_pending() {
 bool Log::commit() {
   if (last_ == kNone && written_ == pending_.size()) return true;
   seal_last(false);
-  at_boundary_ = true;
+  command_ended_ = true;
   // While writes are refused, only effects without a client command occur, such as expired keys: they wait
   // for tick().
   if (failing_) return true;
@@ -136,11 +146,12 @@ bool Log::commit() {
 void Log::request_sync(uint64_t now) {
   if (options_.fsync != Fsync::everysec || sync_requested_) return;
   if (written_lsn_ <= durable_lsn() || now - sync_requested_ns_ < options_.period_ns) return;
+  SyncRound round = make_sync_round();
   sync_requested_ = true;
   sync_requested_ns_ = now;
   const std::lock_guard held(mutex_);
   stage_ = Stage::requested;
-  round_ = make_sync_round();
+  round_ = std::move(round);
   changed_.notify_all();
 }
 
@@ -162,9 +173,8 @@ void Log::run(const std::stop_token& stop) {
   name_thread("verbena-log");
   std::unique_lock held(mutex_);
   while (changed_.wait(held, stop, [this] { return stage_ == Stage::requested; })) {
-    const SyncRound round = round_;
     held.unlock();
-    const int error = run_sync_round(round);
+    const int error = run_sync_round(round_);  // nothing changes the round until its result is collected
     held.lock();
     round_error_ = error;
     stage_ = Stage::done;

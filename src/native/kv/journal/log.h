@@ -45,8 +45,9 @@ class Log final : public Journal {
   explicit Log(LogOptions options);
   ~Log() override;
 
+  void reserve(size_t bytes) override;
   void append(uint32_t database, Arguments effect) override;
-  void boundary() override { at_boundary_ = true; }
+  void end_command() override { command_ended_ = true; }
   uint64_t position() const override { return lsn_; }
   bool commit() override;
   void tick(uint64_t now_ns) override;
@@ -101,7 +102,7 @@ class Log final : public Journal {
   std::string pending_;                      // records not yet written; the last one may have no checksum yet
   size_t written_ = 0;                       // bytes of pending_ that the kernel has
   size_t last_ = kNone;                      // position in pending_ of the record without a checksum
-  bool at_boundary_ = true;                  // the next effect belongs to another command
+  bool command_ended_ = true;                // the next effect belongs to another command
   uint64_t lsn_, written_lsn_, marked_lsn_, written_bytes_ = 0, failures_ = 0, delayed_ = 0;
   uint64_t segments_ = 0, retried_ns_ = 0, appended_ns_ = 0, sync_requested_ns_ = 0;
   bool sync_requested_ = false;  // and its result has not been collected

@@ -192,7 +192,7 @@ void LogApplier::apply_or_group(const LogRecord& record, Arguments arguments) {
     return;
   }
   run(record, arguments);
-  if (journal_) journal_->boundary();
+  if (journal_) journal_->end_command();
 }
 
 void LogApplier::apply_group() {
@@ -202,7 +202,7 @@ void LogApplier::apply_group() {
     parse_arguments(grouped.arguments, arguments);
     run(grouped.record, arguments);
   }
-  if (journal_) journal_->boundary();
+  if (journal_) journal_->end_command();
 }
 
 void LogApplier::run(const LogRecord& record, Arguments arguments) {

@@ -33,8 +33,8 @@ class LogApplier {
   // `checked`: the caller has verified a checksum over these bytes, so the records' own checksums are not
   // verified. `staged`: holds values of these bytes that are already in the store's memory.
   uint64_t apply(std::string_view bytes, bool checked = false, StagedValues* staged = nullptr);
-  // With the engine's lock. `bytes` are not verified yet: finds the long values that applying them next would
-  // store unchanged.
+  // With the engine's lock. `bytes` are not verified yet, and may change meanwhile: finds the long values
+  // that applying them next would store unchanged.
   void stage(std::string_view bytes, StagedValues& staged) const;
 
   // Prepares for another stream, which begins with a full base copy.

@@ -126,6 +126,10 @@ size_t arguments_bytes(Arguments arguments) {
   return bytes;
 }
 
+size_t record_bytes(Arguments arguments) {
+  return sizeof(LogRecordHeader) + padded(arguments_bytes(arguments));
+}
+
 namespace {
 
 LogRecordHeader make_record_header(uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,

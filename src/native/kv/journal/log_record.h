@@ -30,6 +30,7 @@ constexpr uint32_t seed_of(uint64_t file_id) { return static_cast<uint32_t>(file
 
 // The encoded length of the arguments. A record longer than kLongestRecord cannot be written.
 size_t arguments_bytes(Arguments arguments);
+size_t record_bytes(Arguments arguments);  // the length of a record of these arguments
 // Writes a record without its checksum, which seal_record() adds. `to` must have room for it.
 void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
                   Arguments arguments, size_t length);

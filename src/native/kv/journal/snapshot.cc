@@ -8,7 +8,7 @@
 
 #include "util/clock.h"
 #include "util/error.h"
-#include "util/thread_name.h"
+#include "util/processor/thread_name.h"
 
 namespace verbena::kv {
 
@@ -26,9 +26,9 @@ Snapshot::Snapshot(Engine& engine, Log& log, const std::string& path, uint32_t e
   filling_.assign(reinterpret_cast<const char*>(&header), sizeof header);
   for (uint32_t i = 0; i < engine.keyspace.databases(); ++i) origin_.push_back(i);
   log_.on_effect = [this](uint64_t lsn, uint32_t database, Arguments effect) {
-    record_effect(lsn, database, effect);
+    or_fail([&] { record_effect(lsn, database, effect); });
   };
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  thread_ = std::jthread([this](const std::stop_token& stop) { or_fail([&] { run(stop); }); });
 }
 
 Snapshot::~Snapshot() {
@@ -64,7 +64,12 @@ void Snapshot::record_effect(uint64_t lsn, uint32_t database, Arguments effect) 
 }
 
 bool Snapshot::work(uint64_t deadline_ns) {
-  if (state() != State::scanning) return false;
+  or_fail([&] { scan(deadline_ns); });
+  return state() == State::scanning;
+}
+
+void Snapshot::scan(uint64_t deadline_ns) {
+  if (state() != State::scanning) return;
   const uint64_t began = now_ns();
   uint32_t number = 0;
   while (number < progress_.size() && state() == State::scanning) {
@@ -88,7 +93,6 @@ bool Snapshot::work(uint64_t deadline_ns) {
   }
   slices_.fetch_add(1, std::memory_order_relaxed);
   longest_slice_ns_ = std::max(longest_slice_ns_.load(), now_ns() - began);
-  return state() == State::scanning;
 }
 
 // Writes the strings of one bucket, or a part of one Python value. Recovery skips the log records of that key
@@ -135,6 +139,21 @@ void Snapshot::push(bool last) {
 bool Snapshot::is_full() {
   const std::lock_guard held(mutex_);
   return queued_bytes_ > kQueuedBytes;
+}
+
+template <typename Function>
+void Snapshot::or_fail(Function function) {
+  try {
+    function();
+  } catch (const std::exception& error) {
+    std::string why;
+    try {
+      why = std::string("not completed: ") + error.what();
+    } catch (const std::bad_alloc&) {
+      why = "no memory";  // short enough to need none
+    }
+    fail(std::move(why));
+  }
 }
 
 void Snapshot::fail(std::string why) {

@@ -51,6 +51,10 @@ class Snapshot final : public Background {
     std::deque<ValueCopy> pending_values;  // Python values that were scanned and not written yet
     bool done() const { return scanned && pending_values.empty(); }
   };
+  // Calls the function; an exception makes the snapshot fail, and nothing else.
+  template <typename Function>
+  void or_fail(Function function);
+  void scan(uint64_t deadline_ns);
   void record_effect(uint64_t lsn, uint32_t database, Arguments effect);
   void scan_step(uint32_t number, Progress& progress);
   void put(uint64_t lsn, uint32_t database, uint8_t flags, Arguments arguments);

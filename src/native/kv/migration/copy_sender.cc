@@ -18,16 +18,15 @@ constexpr std::align_val_t kPage{4096};
 
 }  // namespace
 
-CopySender::CopySender(const EnvelopeHeader& header, std::vector<uint64_t> regions, uint32_t piece_bytes,
-                       Fill fill, std::shared_ptr<Hold> hold, Observer observer)
+CopySender::CopySender(const EnvelopeHeader& header, size_t windows, uint32_t piece_bytes, Fill fill,
+                       std::shared_ptr<Hold> hold, Observer observer)
     : header_(header),
-      regions_(std::move(regions)),
       piece_bytes_(piece_bytes),
       fill_(std::move(fill)),
       hold_(std::move(hold)),
       observer_(std::move(observer)),
-      memory_(static_cast<std::byte*>(operator new(regions_.size() * piece_bytes, kPage))),
-      pieces_(regions_.size()) {
+      memory_(static_cast<std::byte*>(operator new(windows* piece_bytes, kPage))),
+      pieces_(windows) {
   for (size_t i = 0; i < pieces_.size(); ++i) pieces_[i].data = memory_ + i * piece_bytes;
 }
 
@@ -305,9 +304,11 @@ class CopySender::Run : transport::Writer {
 };
 
 transport::BulkResult CopySender::run(transport::Node& node, transport::Session& session, uint64_t link,
+                                      std::vector<uint64_t> regions,
                                       const std::function<bool()>& keep_going) {
   refusal_.clear();
-  transport::Registration memory(memory_, regions_.size() * piece_bytes_, 0, node.options().max_region_bytes);
+  regions_ = std::move(regions);
+  transport::Registration memory(memory_, pieces_.size() * piece_bytes_, 0, node.options().max_region_bytes);
   const transport::BulkResult result = Run(*this, node, session, memory, link, keep_going).run();
   const auto held = node.lock();
   memory.close();

@@ -33,16 +33,19 @@ class CopySender {
   // Called with each piece and each notice before it is sent, and with the wire.
   using Observer = std::function<void(std::string_view wire, std::string_view data)>;
 
-  // `header`: the fields that all envelopes share. `regions`: the windows, each of at least `piece_bytes`.
-  CopySender(const EnvelopeHeader& header, std::vector<uint64_t> regions, uint32_t piece_bytes, Fill fill,
+  // `header`: the fields that all envelopes share. `windows`: their number.
+  CopySender(const EnvelopeHeader& header, size_t windows, uint32_t piece_bytes, Fill fill,
              std::shared_ptr<Hold> hold, Observer observer);
   ~CopySender();
 
   // Runs until everything is acknowledged, or returns the reason why it stopped; it may then be called again.
   // A run uses one link only: after a failover the session would repeat the notices, but not the WRITEs
-  // before them. `link`: the link to use; 0: the current one. Throws what `fill` throws.
+  // before them. `link`: the link to use; 0: the current one. `regions`: the windows, lent to this session,
+  // each of at least `piece_bytes`. Throws what `fill` throws.
   transport::BulkResult run(transport::Node& node, transport::Session& session, uint64_t link,
-                            const std::function<bool()>& keep_going);
+                            std::vector<uint64_t> regions, const std::function<bool()>& keep_going);
+
+  size_t windows() const { return pieces_.size(); }
 
   bool is_complete() const { return last_ && oldest_ == next_; }
   // The reply that refused a piece, unchanged; empty: none.
@@ -72,7 +75,7 @@ class CopySender {
   void release_values();          // stops protecting values that no piece refers to
 
   const EnvelopeHeader header_;
-  const std::vector<uint64_t> regions_;
+  std::vector<uint64_t> regions_;
   const uint32_t piece_bytes_;
   const Fill fill_;
   const std::shared_ptr<Hold> hold_;

@@ -42,8 +42,8 @@ std::string read(std::span<const std::byte> bytes, EnvelopeHeader& header) {
   }
   if (!is_known(header.kind)) return "type " + number(header.kind) + " is unknown";
   if (header.flags & ~(kAnswer | kLast | kRefused)) return "flags " + number(header.flags) + " are unknown";
-  if (header.first_shard > header.last_shard || header.last_shard >= kSlotCount) {
-    return number(header.first_shard) + "-" + number(header.last_shard) + " are not shards";
+  if (header.first_slot > header.last_slot || header.last_slot >= kSlotCount) {
+    return number(header.first_slot) + "-" + number(header.last_slot) + " are not slots";
   }
   if (is_part(header.kind) && header.total > 0 &&
       (header.offset > header.total || header.length > header.total - header.offset)) {

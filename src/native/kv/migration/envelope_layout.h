@@ -9,14 +9,14 @@ namespace verbena::kv {
 
 // The type of a message. An answer has the kind of its request, and the flag `answer`.
 enum class EnvelopeKind : uint8_t {
-  offer = 1,    // a move begins: the target prepares, and answers with its windows
+  offer = 1,    // a move begins: the target prepares
   segment = 2,  // a piece of the base copy
   tail = 3,     // a piece of the log after the base copy
   digest = 4,   // a checksum over the slots' content
   own = 5,      // the map has given the slots to the target
   abort = 6,    // the attempt failed: the target discards what it received
   gossip = 7,   // liveness and load of the members
-  status = 8,   // a report of the node's moves or members
+  windows = 8,  // the target lends windows for the base copy to the session that carries this message
   notice = 9,   // a segment is in the target's memory, in the window that the payload names
   yield = 10,   // planned failover: the primary stops writing and answers with its position
 };
@@ -34,7 +34,7 @@ struct EnvelopeHeader {
   uint16_t flags;      // bits of EnvelopeFlag
   uint8_t source[20];  // id of a node
   uint8_t target[20];
-  uint16_t first_shard, last_shard;
+  uint16_t first_slot, last_slot;
   uint8_t migration[16];
   uint32_t segment;
   uint64_t offset, total, sequence, boot_epoch;
@@ -58,7 +58,7 @@ constexpr auto kAnswer = static_cast<uint16_t>(EnvelopeFlag::answer);
 constexpr auto kLast = static_cast<uint16_t>(EnvelopeFlag::last);
 constexpr auto kRefused = static_cast<uint16_t>(EnvelopeFlag::refused);
 constexpr uint32_t kLongestPayload = 1u << 30;
-constexpr const char* kNoticeMethod = "shards.landed";  // the session call that carries notices
+constexpr const char* kNoticeMethod = "shards.notice";  // the session call that carries notices
 }  // namespace envelope
 
 }  // namespace verbena::kv

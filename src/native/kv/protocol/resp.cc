@@ -65,6 +65,15 @@ void RequestReader::next() {
   arguments_.clear();
 }
 
+void RequestReader::adopt(std::string_view input, size_t bytes, Arguments arguments) {
+  next();
+  for (const std::string_view argument : arguments) {
+    pieces_.push_back({static_cast<size_t>(argument.data() - input.data()), argument.size()});
+  }
+  position_ = bytes;
+  missing_ = 0;
+}
+
 RequestReader::Result RequestReader::bad(std::string why) {
   fault_ = "ERR Protocol error: " + std::move(why);
   return Result::bad;
@@ -127,6 +136,7 @@ size_t parse_whole_request(std::string_view input, const RequestLimits& limits,
 
 RequestReader::Result RequestReader::read(std::string_view input, const RequestLimits& limits) {
   fault_.clear();
+  arguments_.clear();
   const auto or_more = [&] { return fault_.empty() ? Result::more : Result::bad; };
   if (missing_ < 0) {
     if (input.empty()) return Result::more;

@@ -44,6 +44,9 @@ class RequestReader {
   const std::string& fault() const { return fault_; }
   // Forgets the request, whose arguments become invalid.
   void next();
+  // Takes over a request of `bytes` bytes that parse_whole_request() parsed: the next read() of an input that
+  // begins with it returns its arguments without parsing it again.
+  void adopt(std::string_view input, size_t bytes, Arguments arguments);
   // True: no part of a request has been parsed.
   bool is_fresh() const { return missing_ < 0; }
   // The minimum length of the request, for which the buffer should have room.

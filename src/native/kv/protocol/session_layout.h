@@ -4,10 +4,12 @@
 //   kv.close     StreamHeader → nothing
 //   kv.layout    StreamHeader → LayoutHeader, a Location per database (its IndexRoot; 0: it is empty), and a
 //                ChunkEntry per chunk of memory
-// A stream corresponds to a Redis connection: database, user and transaction belong to the stream.
+// A stream corresponds to a Redis connection: database, user and transaction belong to the stream. If the
+// store closes it, its later calls fail with the reason kStreamClosed.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "kv/store/store_layout.h"
 #include "util/siphash.h"
@@ -21,6 +23,8 @@ constexpr const char* kClose = "kv.close";
 constexpr const char* kLayout = "kv.layout";
 }  // namespace session_method
 
+constexpr std::string_view kStreamClosed = "the store has closed the stream";
+
 struct StreamHeader {
   uint32_t stream;
 };
@@ -31,7 +35,7 @@ struct LayoutHeader {
   uint32_t unused;
   HashKey hash_key;
 };
-constexpr uint32_t kLayoutVersion = 1;
+constexpr uint32_t kLayoutVersion = 2;
 
 struct ChunkEntry {
   uint64_t region;  // the region key under which a session reads it

@@ -36,18 +36,10 @@ std::shared_ptr<ReplicationReceiver> ReplicationReceiver::make(Engine& engine, E
 
 void ReplicationReceiver::take(const transport::Request& request) {
   Message message{.header = {}, .call = request.call, .piece = {}};
-  if (request.payload.size() < sizeof message.header) {
-    return request.session.fail(request.call, transport::Outcome::remote_failure, "the message is too short");
+  if (const char* const why = read_log_message(request.payload, message.header)) {
+    return request.session.fail(request.call, transport::Outcome::remote_failure, why);
   }
-  std::memcpy(&message.header, request.payload.data(), sizeof message.header);
   const auto rest = request.payload.subspan(sizeof message.header);
-  LogPiece piece{};
-  const bool inlined = message.header.flags & kPieceFollows;
-  if (rest.size() >= sizeof piece) std::memcpy(&piece, rest.data(), sizeof piece);
-  if (message.header.flags > (kPieceFollows | kWantsReceipt) ||
-      (inlined ? rest.size() < sizeof piece || rest.size() != piece_bytes(piece.length) : !rest.empty())) {
-    return request.session.fail(request.call, transport::Outcome::remote_failure, "the message is invalid");
-  }
   message.piece.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
   const std::lock_guard held(mutex_);
   counters_.received_ns = now_ns();
@@ -88,7 +80,7 @@ void ReplicationReceiver::clear() {
     engine_.keyspace.database(i).clear();
   }
   engine_.keyspace.log(0, effect);
-  if (engine_.journal()) engine_.journal()->boundary();
+  if (engine_.journal()) engine_.journal()->end_command();
 }
 
 void ReplicationReceiver::close() {
@@ -107,17 +99,13 @@ ReplicationReceiverCounters ReplicationReceiver::counters() const {
 }
 
 bool ReplicationReceiver::apply_piece(std::string_view bytes, bool written) {
-  LogPiece piece;
-  std::memcpy(&piece, bytes.data(), sizeof piece);
   const uint64_t position = next_piece(expected_, ring_.size());
-  if (piece.mark != mark_ + position) return false;  // not written yet, or overwritten
-  if (piece.length == 0 || piece.length > bytes.size() - sizeof piece) return false;
-  bytes = bytes.substr(sizeof piece, piece.length);
-  // A piece that is just being written is complete at the next poll; a damaged one is sent again.
-  if (piece_crc(piece, bytes.data()) != piece.crc) return false;
+  const auto piece = read_piece(bytes, ring_tag_, position, copy_);
+  if (!piece) return false;
+  bytes = std::string_view(copy_).substr(0, piece->length);
   applier_->apply(bytes);
-  if (piece.visible_ns != 0) applied_visible_ns_.push_back(piece.visible_ns);
-  expected_ = position + piece_bytes(piece.length);
+  if (piece->visible_ns != 0) applied_visible_ns_.push_back(piece->visible_ns);
+  expected_ = position + piece_bytes(piece->length);
   const std::lock_guard held(mutex_);
   ++counters_.pieces;
   counters_.bytes += bytes.size();
@@ -135,15 +123,28 @@ bool ReplicationReceiver::poll_until(uint64_t deadline) {
   return false;
 }
 
+// Calls the function, unless the stream is invalid. An exception makes it invalid: the link ends with this
+// reason, and the next one begins with a base copy, because the last record may be applied in part.
+template <typename Function>
+void ReplicationReceiver::or_fault(Function function) {
+  if (!fault_.empty()) return;
+  try {
+    function();
+  } catch (const Error& error) {
+    fault_ = error.detail();
+  } catch (const std::bad_alloc&) {
+    fault_ = "not enough memory";
+  } catch (const std::exception& error) {
+    fault_ = error.what();
+  }
+  if (!fault_.empty()) std::string().swap(copy_);
+}
+
 uint64_t ReplicationReceiver::poll(uint64_t now) {
   if (closed_ || !fault_.empty()) return EventLoop::kNever;
   const uint64_t before = expected_;
   bool all = true;
-  try {
-    all = poll_until(now + kBudgetNs);
-  } catch (const Error& error) {
-    fault_ = error.detail();
-  }
+  or_fault([&] { all = poll_until(now + kBudgetNs); });
   if (expected_ != before || !fault_.empty()) commit_applied();
   active_ = now - std::max(loop_.last_command_ns(), frequent_messages_ns_) <= kActiveNs;
   loop_.set_batch_scheduling(!active_ && now < poll_until_ns_);
@@ -155,15 +156,15 @@ uint64_t ReplicationReceiver::poll(uint64_t now) {
 // Publishes the position while active, and once more when activity ends. If the node is busy, the next poll
 // tries again.
 void ReplicationReceiver::publish_position() {
-  const ReplicaPosition place{.expected = expected_, .active = active_}, &published = published_position_;
+  const ReplicaPosition position{.expected = expected_, .active = active_}, &published = published_position_;
   const bool is_changed =
-      active_ ? place.expected != published.expected || !published.active : published.active != 0;
+      active_ ? position.expected != published.expected || !published.active : published.active != 0;
   if (position_key_ == 0 || !is_changed) return;
   const auto held = node_->try_lock();
   const auto session = held.owns_lock() ? node_->find_session(session_) : nullptr;
   // The primary yields the processor only to a replica on its own host.
   if (!session || !session->link() || session->link()->port().name() != "shm") return;
-  if (session->hint(position_key_, std::as_bytes(std::span(&place, 1)))) published_position_ = place;
+  if (session->hint(position_key_, std::as_bytes(std::span(&position, 1)))) published_position_ = position;
 }
 
 LogReceipt ReplicationReceiver::receipt() {
@@ -215,14 +216,12 @@ void ReplicationReceiver::work() {
   size_t done = 0, missed = 0;  // pieces that were announced but not found
   for (; done < messages.size(); ++done) {
     const Message& message = messages[done];
-    try {
-      if (fault_.empty()) {
-        if (!poll_until(deadline)) break;
-        if (!message.piece.empty()) apply_piece(message.piece, false);
-      }
-    } catch (const Error& error) {
-      fault_ = error.detail();
-    }
+    bool in_time = true;
+    or_fault([&] {
+      in_time = poll_until(deadline);
+      if (in_time && !message.piece.empty()) apply_piece(message.piece, false);
+    });
+    if (!in_time) break;
     missed += expected_ < message.header.end;
     is_wanted |= !fault_.empty() || missed > 0 || (message.header.flags & kWantsReceipt) != 0;
     unanswered_.push_back(message.call);

@@ -39,7 +39,7 @@ class ReplicationReceiver : public std::enable_shared_from_this<ReplicationRecei
   void begin(bool full, uint64_t offset, uint64_t position_key);
   void close();  // with the engine's lock
   ReplicationReceiverCounters counters() const;
-  uint64_t mark() const { return mark_; }  // see LogPiece::mark
+  uint64_t ring_tag() const { return ring_tag_; }  // see LogPiece::ring_tag
 
  private:
   class LogHandler;
@@ -50,7 +50,7 @@ class ReplicationReceiver : public std::enable_shared_from_this<ReplicationRecei
         node_(std::move(node)),
         session_(session),
         ring_(ring.first(usable_ring(ring.size()))),
-        mark_(random_value<uint64_t>()),
+        ring_tag_(random_value<uint64_t>()),
         applier_(&applier) {}
   struct Message {
     LogMessage header;
@@ -67,8 +67,11 @@ class ReplicationReceiver : public std::enable_shared_from_this<ReplicationRecei
   void work();
   uint64_t poll(uint64_t now);         // returns the time of the next poll
   bool poll_until(uint64_t deadline);  // false: the deadline has passed, and there may be more pieces
-  bool apply_piece(std::string_view bytes,
-                   bool written);  // false: it is not the expected piece, or not complete
+  // Copies, checks and applies a piece. `written`: it lies in the ring, where the primary can change it at
+  // any time. False: it is not the expected piece, or not complete.
+  bool apply_piece(std::string_view bytes, bool written);
+  template <typename Function>
+  void or_fault(Function function);
   void commit_applied();
   void publish_position();
   LogReceipt receipt();
@@ -79,7 +82,8 @@ class ReplicationReceiver : public std::enable_shared_from_this<ReplicationRecei
   const std::shared_ptr<transport::Node> node_;
   const uint64_t session_;
   const std::span<std::byte> ring_;
-  const uint64_t mark_;
+  const uint64_t ring_tag_;
+  std::string copy_;  // of the piece being applied; at most as long as the ring or a message
   LogApplier* applier_;
   uint64_t position_key_ = 0;
   ReplicaPosition published_position_{};  // what the primary's memory holds

@@ -11,6 +11,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
 
 #include "kv/journal/log_layout.h"
 #include "util/crc32c/crc32c.h"
@@ -20,7 +25,7 @@ namespace verbena::kv {
 constexpr const char* kLogMethod = "kv.log";  // the session call that carries pieces of the log
 
 struct LogPiece {
-  uint64_t mark;        // its position plus a secret of the replica: nothing else in the ring matches it
+  uint64_t ring_tag;    // its position plus a secret of the replica: nothing else in the ring matches it
   uint64_t visible_ns;  // Unix time at which the primary's clients could see its first record; 0: base copy
   uint32_t length;      // of the bytes that follow, without their padding to a multiple of eight
   uint32_t crc;         // CRC32C of the fields above and of the bytes
@@ -55,6 +60,7 @@ constexpr uint64_t kPollNs = 60'000'000, kMessageIntervalNs = 20'000'000;
 
 constexpr size_t piece_bytes(size_t length) { return sizeof(LogPiece) + padded(length); }
 
+constexpr size_t kMinRingBytes = 64u << 10, kMaxRingBytes = 1u << 30;
 // The part of a ring that is used.
 constexpr size_t usable_ring(size_t bytes) { return bytes / kAlignment * kAlignment; }
 
@@ -64,8 +70,41 @@ constexpr uint64_t next_piece(uint64_t position, size_t ring) {
   return left < piece_bytes(1) ? position + left : position;
 }
 
+// Copies a piece's bytes and returns the checksum of what was copied: the bytes may change meanwhile.
+inline uint32_t copy_piece(const LogPiece& piece, void* to, const void* bytes) {
+  return copy_crc32c(crc32c(0, &piece, offsetof(LogPiece, crc)), to, bytes, piece.length);
+}
 inline uint32_t piece_crc(const LogPiece& piece, const void* bytes) {
   return crc32c(crc32c(0, &piece, offsetof(LogPiece, crc)), bytes, piece.length);
+}
+
+// Copies the bytes of the piece at `position` to `copy` and returns its header. `bytes` begin with the header
+// and end with the ring or the message; the primary may change them meanwhile. Empty: it is not that piece,
+// or not complete.
+inline std::optional<LogPiece> read_piece(std::string_view bytes, uint64_t ring_tag, uint64_t position,
+                                          std::string& copy) {
+  LogPiece piece;
+  if (bytes.size() < sizeof piece) return {};
+  std::memcpy(&piece, bytes.data(), sizeof piece);
+  if (piece.ring_tag != ring_tag + position) return {};  // not written yet, or overwritten
+  if (piece.length == 0 || piece.length > bytes.size() - sizeof piece) return {};
+  if (copy.size() < piece.length) copy.resize(piece.length);
+  // A piece that is just being written is complete at the next poll; a damaged one is sent again.
+  if (copy_piece(piece, copy.data(), bytes.data() + sizeof piece) != piece.crc) return {};
+  return piece;
+}
+
+// Reads a kv.log message; the piece in it, if any, follows the header. Returns why it is refused, or null.
+inline const char* read_log_message(std::span<const std::byte> payload, LogMessage& header) {
+  if (payload.size() < sizeof header) return "the message is too short";
+  std::memcpy(&header, payload.data(), sizeof header);
+  const auto rest = payload.subspan(sizeof header);
+  LogPiece piece{};
+  if (rest.size() >= sizeof piece) std::memcpy(&piece, rest.data(), sizeof piece);
+  const bool has_piece = header.flags & kPieceFollows;
+  const bool is_whole =
+      has_piece ? rest.size() >= sizeof piece && rest.size() == piece_bytes(piece.length) : rest.empty();
+  return header.flags > (kPieceFollows | kWantsReceipt) || !is_whole ? "the message is invalid" : nullptr;
 }
 
 }  // namespace verbena::kv

@@ -6,7 +6,10 @@
 // Depends on the engine, its event loop, the backlog and a session; knows nothing of roles or handshakes.
 #pragma once
 
+#include <cstdlib>
 #include <deque>
+#include <memory>
+#include <span>
 #include <thread>
 
 #include "kv/frontends/event_loop.h"
@@ -18,11 +21,11 @@ namespace verbena::kv {
 
 struct ReplicationSenderOptions {
   uint64_t ring_key = 0;  // key of the replica's ring
-  uint64_t mark = 0;      // see LogPiece::mark
+  uint64_t ring_tag = 0;  // see LogPiece::ring_tag
   size_t ring_bytes = 4u << 20;
-  bool by_write = true;         // false: all pieces travel in messages
-  const void* place = nullptr;  // where the replica WRITEs its ReplicaPosition; null: nowhere
-  size_t max_inline = 512;      // a message carries a piece up to this length
+  bool by_write = true;            // false: all pieces travel in messages
+  const void* position = nullptr;  // where the replica WRITEs its ReplicaPosition; null: nowhere
+  size_t max_inline = 512;         // a message carries a piece up to this length
 };
 
 struct ReplicationSenderCounters {
@@ -49,6 +52,9 @@ class ReplicationSender {
   ReplicationSenderCounters counters() const;
   // True: requests receipts often and calls on_receipt for each, because clients wait for replicas.
   void set_eager(bool eager);
+  // Ends the stream without waiting for the thread: nothing is sent after this returns, unless a step is
+  // under way. Any thread may call it.
+  void stop(const std::string& why);
 
  private:
   // State that receipts change; they may come after the sender is destroyed.
@@ -76,8 +82,8 @@ class ReplicationSender {
   void yield_to_replica(uint64_t now);
   // With work_mutex_ held:
   Step step(uint64_t now, bool by_loop);
-  void rewind_if_requested();
-  bool has_more() const;  // records that are not in the ring yet
+  bool rewind_if_requested();  // false: the stream has ended
+  bool has_more() const;       // records that are not in the ring yet
   bool fill();
   size_t read(std::span<char> to);
   // Sends the next piece or, if there is none, a message that requests a receipt. With the node's lock.
@@ -95,6 +101,9 @@ class ReplicationSender {
 
   static void take_receipt(Shared& shared, const transport::Operation& call, uint64_t end, uint32_t rewinds);
   void end(const std::string& why);
+  template <typename Function>
+  void or_end(Function function);
+  void finish();  // at the end of the thread
 
   const std::shared_ptr<Engine> engine_;
   EventLoop& loop_;
@@ -106,7 +115,9 @@ class ReplicationSender {
   Backlog& backlog_;
   uint64_t send_turn_ = 0, yield_turn_ = 0;
   std::mutex work_mutex_;  // for the members below; the event loop only tries to lock it
-  std::vector<std::byte> ring_;
+  // From calloc(), so that a long ring takes memory only where it was filled, and is not zeroed here.
+  const std::unique_ptr<void, decltype(&std::free)> ring_memory_;
+  const std::span<std::byte> ring_;
   transport::Registration registration_;
   std::string unplaced_;      // records that are not in the ring yet
   size_t unplaced_from_ = 0;  // the part of unplaced_ before this is in the ring

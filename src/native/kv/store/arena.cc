@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <new>
 
 #include "util/error.h"
 #include "util/prefetch.h"
@@ -43,6 +44,7 @@ Location Arena::allocate(size_t bytes) {
   const size_t size_class = class_of(bytes);
   auto& pages = with_room_[size_class];
   if (pages.empty()) {
+    pages.reserve(1);
     const Location fresh = take_run(kPageBytes, kPageBytes);
     page_at(fresh) = {.size_class = static_cast<uint16_t>(size_class), .listed = true};
     pages.push_back(fresh);
@@ -68,7 +70,7 @@ Location Arena::allocate(size_t bytes) {
   return base + index * block / kUnit;
 }
 
-void Arena::free(Location location, size_t bytes) {
+void Arena::free(Location location, size_t bytes) noexcept {
   const size_t block = block_bytes(bytes);
   used_ -= block;
   if (bytes > kLargestSmall) return give_run(location, block);
@@ -80,11 +82,14 @@ void Arena::free(Location location, size_t bytes) {
   page.first_free = index;
   --page.used;
   if (!page.listed) {
-    page.listed = true;
-    pages.insert(pages.begin() + (pages.empty() ? 0 : static_cast<std::ptrdiff_t>(pages.size()) - 1), base);
+    try {
+      pages.insert(pages.begin() + (pages.empty() ? 0 : static_cast<std::ptrdiff_t>(pages.size()) - 1), base);
+      page.listed = true;
+    } catch (const std::bad_alloc&) {  // the next free block of the page lists it
+    }
   }
   // The page in use is kept: otherwise a single key that is set and deleted would cost a page each time.
-  if (page.used == 0 && pages.back() != base) {
+  if (page.used == 0 && (!page.listed || pages.back() != base)) {
     std::erase(pages, base);
     page.listed = false;
     give_run(base, kPageBytes);
@@ -92,6 +97,8 @@ void Arena::free(Location location, size_t bytes) {
 }
 
 Location Arena::take_run(size_t bytes, size_t alignment) {
+  if (strays_ != 0) [[unlikely]]
+    collect_strays();
   for (int attempt = 0; attempt < 2; ++attempt) {
     for (size_t i = chunks_.size(); i-- > 0;) {
       Chunk& chunk = chunks_[i];
@@ -99,10 +106,15 @@ Location Arena::take_run(size_t bytes, size_t alignment) {
         const auto [start, length] = *run;
         const size_t aligned = round_up(start, alignment);
         if (aligned + bytes > start + length) continue;
-        chunk.runs.erase(run);
-        if (aligned > start) chunk.runs.emplace(start, aligned - start);
-        if (const size_t rest = start + length - aligned - bytes; rest > 0) {
-          chunk.runs.emplace(aligned + bytes, rest);
+        const size_t rest = start + length - aligned - bytes;
+        if (aligned > start) {
+          if (rest > 0) chunk.runs.emplace(aligned + bytes, rest);
+          run->second = aligned - start;
+        } else {
+          auto node = chunk.runs.extract(run);
+          node.key() = aligned + bytes;
+          node.mapped() = rest;
+          if (rest > 0) chunk.runs.insert(std::move(node));
         }
         return make_location(static_cast<uint32_t>(i), aligned);
       }
@@ -140,7 +152,25 @@ std::span<std::byte> Arena::chunk_around(const void* at) const {
   return {};
 }
 
-void Arena::give_run(Location location, size_t bytes) {
+void Arena::give_run(Location location, size_t bytes) noexcept {
+  try {
+    add_run(location, bytes);
+  } catch (const std::bad_alloc&) {
+    const Stray stray{strays_, bytes};
+    std::memcpy(this->at(location), &stray, sizeof stray);
+    strays_ = location;
+  }
+}
+
+void Arena::collect_strays() noexcept {
+  for (Location next = std::exchange(strays_, 0); next != 0;) {
+    Stray stray;
+    std::memcpy(&stray, at(next), sizeof stray);
+    give_run(std::exchange(next, stray.next), stray.bytes);
+  }
+}
+
+void Arena::add_run(Location location, size_t bytes) {
   auto& runs = chunks_[chunk_of(location)].runs;
   auto at = runs.emplace(offset_of(location), bytes).first;
   if (const auto next = std::next(at); next != runs.end() && at->first + at->second == next->first) {
@@ -159,11 +189,15 @@ void Arena::add_chunk(size_t bytes) {
   const bool first = chunks_.empty();
   // Location 0 means "none", so the first page of the first chunk is never handed out.
   const size_t wanted = std::max(kChunkBytes, round_up(bytes + (first ? kPageBytes : 0), kPageBytes));
-  Chunk chunk;
-  static_cast<ChunkMemory&>(chunk) = allocate_chunk_(wanted);
-  chunk.pages.resize(chunk.length / kPageBytes + 1);
   const size_t start = first ? kPageBytes : 0;
-  chunk.runs.emplace(start, chunk.length / kRunBytes * kRunBytes - start);
+  Chunk chunk;
+  // First, because a chunk that has been allocated may already be known to remote readers.
+  chunks_.reserve(chunks_.size() + 1);
+  chunk.pages.resize(wanted / kPageBytes + 1);
+  const auto run = chunk.runs.emplace(start, 0).first;
+  static_cast<ChunkMemory&>(chunk) = allocate_chunk_(wanted);
+  if (chunk.length / kPageBytes >= chunk.pages.size()) chunk.pages.resize(chunk.length / kPageBytes + 1);
+  run->second = chunk.length / kRunBytes * kRunBytes - start;
   total_ += chunk.length;
   chunks_.push_back(std::move(chunk));
 }

@@ -30,10 +30,11 @@ class Arena {
 
   explicit Arena(ChunkAllocator allocate_chunk) : allocate_chunk_(std::move(allocate_chunk)) {}
 
-  // Allocates a block of at least `bytes`, with undefined contents. Throws Error if no chunk can be added.
+  // Allocates a block of at least `bytes`, with undefined contents. Throws Error or std::bad_alloc if there
+  // is no memory; then nothing has changed.
   Location allocate(size_t bytes);
   // `bytes` must be what was passed to allocate(), or a length with the same block_bytes().
-  void free(Location location, size_t bytes);
+  void free(Location location, size_t bytes) noexcept;
   // Adds chunks until `bytes` are free in all. Returns where the free memory lies, in the order of its use.
   std::vector<std::span<std::byte>> reserve(size_t bytes);
   // The size of the block that a request for `bytes` takes.
@@ -74,14 +75,23 @@ class Arena {
   Page& page_at(Location location) {
     return chunks_[chunk_of(location)].pages[offset_of(location) / kPageBytes];
   }
+  // A free run that runs does not have, because there was no memory for another entry. Lies in the run
+  // itself.
+  struct Stray {
+    Location next = 0;
+    size_t bytes = 0;
+  };
   Location take_run(size_t bytes, size_t alignment);
-  void give_run(Location location, size_t bytes);
+  void give_run(Location location, size_t bytes) noexcept;
+  void add_run(Location location, size_t bytes);
+  void collect_strays() noexcept;
   void add_chunk(size_t bytes);
 
   const ChunkAllocator allocate_chunk_;
   std::vector<Chunk> chunks_;
   std::array<std::vector<Location>, kClasses> with_room_;  // pages; the last one is in use
   size_t used_ = 0, total_ = 0;
+  Location strays_ = 0;  // the first one
 };
 
 }  // namespace verbena::kv

@@ -83,11 +83,7 @@ bool Keyspace::make_room() {
       if (!database) continue;
       const auto victim = database->choose_victim(eviction);
       if (!victim) continue;
-      if (const Entry entry = database->find(*victim, false)) {
-        database->erase(entry);
-        ++counters.evicted;
-        report_removal(*database, *victim, 'e', "evicted");
-      }
+      if (const Entry entry = database->find(*victim, false)) remove(*database, entry, 'e', "evicted");
       found = true;
     }
     if (!found) return has_retired();

@@ -8,13 +8,13 @@
 namespace verbena::kv {
 
 // A key that already has an earlier entry keeps it: expire_due() finds it there and moves it to its new time.
-void Database::schedule_expiry(ItemHeader& item, uint64_t hashed, uint64_t before_ms, uint16_t before_due) {
-  item.due = before_due;
-  if (item.expires_ms == 0 || (before_ms != 0 && item.expires_ms >= before_ms)) return;
-  const uint64_t second = item.expires_ms / 1000;
-  item.due = static_cast<uint16_t>(second);
+uint16_t Database::schedule_expiry(uint64_t expires_ms, uint64_t hashed, uint64_t before_ms,
+                                   uint16_t before_due) {
+  if (expires_ms == 0 || (before_ms != 0 && expires_ms >= before_ms)) return before_due;
+  const uint64_t second = expires_ms / 1000;
   due_[second].push_back(hashed);
   ++due_entries_;
+  return static_cast<uint16_t>(second);
 }
 
 // Removes obsolete entries: those of keys that no longer exist or have another expiry. Works in slices, and
@@ -86,7 +86,7 @@ size_t Database::expire_due(uint64_t now_ms, uint64_t deadline_ns) {
           ++due_entries_;
           // A remote reader that reads the item at this moment finds a wrong checksum, and reads again.
           item.due = static_cast<uint16_t>(when);
-          if (item.sealed) put_checksum(item);
+          if (item.sealed) put_checksum(item, index_->id());
         } else {
           later.push_back(hashed);
         }

@@ -1,16 +1,23 @@
 #include "kv/store/index.h"
 
 #include <cstring>
+#include <new>
 
 #include "util/error.h"
+#include "util/fatal.h"
 
 namespace verbena::kv {
 
-Index::Index(Arena& arena, Location root, uint8_t owner, Retire retire)
-    : arena_(arena), retire_(std::move(retire)), owner_(owner) {
+Index::Index(Arena& arena, Location root, uint8_t owner, uint16_t id, Retire retire)
+    : arena_(arena), retire_(std::move(retire)), id_(id), owner_(owner) {
   directory_at_ = arena_.allocate(sizeof(Location));
   directory_ = reinterpret_cast<Location*>(arena_.at(directory_at_));
-  directory_[0] = new_segment(0, 0);
+  try {
+    directory_[0] = new_segment(0, 0);
+  } catch (...) {
+    arena_.free(directory_at_, sizeof(Location));
+    throw;
+  }
   set_root(root);
 }
 
@@ -24,11 +31,15 @@ void Index::set_root(Location root) {
 }
 
 Index::~Index() {
-  for (uint32_t i = 0; i < 1u << depth_; ++i) {
-    const auto* segment = reinterpret_cast<Segment*>(arena_.at(directory_[i]));
-    if (segment->buckets[0].prefix == i) retire_(directory_[i], sizeof(Segment));  // each segment once
+  try {
+    for (uint32_t i = 0; i < 1u << depth_; ++i) {
+      const auto* segment = reinterpret_cast<Segment*>(arena_.at(directory_[i]));
+      if (segment->buckets[0].prefix == i) retire_(directory_[i], sizeof(Segment));  // each segment once
+    }
+    retire_(directory_at_, sizeof(Location) << depth_);
+  } catch (const std::bad_alloc&) {
+    report("freeing an index", "its memory stays in use until the store restarts");
   }
-  retire_(directory_at_, sizeof(Location) << depth_);
 }
 
 uint64_t* Index::find(uint64_t hash, std::string_view key, uint32_t place) const {
@@ -79,6 +90,7 @@ Location Index::new_segment(uint32_t depth, uint32_t prefix) {
   for (Bucket& bucket : segment->buckets) {
     bucket.depth = static_cast<uint8_t>(depth);
     bucket.owner = owner_;
+    bucket.index_id = id_;
     bucket.prefix = prefix;
   }
   return location;
@@ -115,15 +127,20 @@ void Index::split(uint32_t prefix) {
 
 void Index::double_directory() {
   const size_t bytes = sizeof(Location) << depth_;
-  const Location before = directory_at_;
-  directory_at_ = arena_.allocate(2 * bytes);
-  auto* doubled = reinterpret_cast<Location*>(arena_.at(directory_at_));
+  const Location before = directory_at_, after = arena_.allocate(2 * bytes);
+  auto* doubled = reinterpret_cast<Location*>(arena_.at(after));
   std::memcpy(doubled, directory_, bytes);
   std::memcpy(doubled + (size_t{1} << depth_), directory_, bytes);
+  try {
+    retire_(before, bytes);
+  } catch (...) {
+    arena_.free(after, 2 * bytes);
+    throw;
+  }
+  directory_at_ = after;
   directory_ = doubled;
   ++depth_;
   set_root(root_);
-  retire_(before, bytes);
 }
 
 }  // namespace verbena::kv

@@ -24,8 +24,8 @@ class Index {
  public:
   // Frees a block that remote readers may still be reading, so not before they are done.
   using Retire = std::function<void(Location, size_t)>;
-  // `root`: the IndexRoot from which readers find this index; it must outlive the index.
-  Index(Arena& arena, Location root, uint8_t owner, Retire retire);
+  // `root`: the IndexRoot from which readers find this index; it must outlive the index. `id`: see id().
+  Index(Arena& arena, Location root, uint8_t owner, uint16_t id, Retire retire);
   ~Index();
   Index(const Index&) = delete;
   Index& operator=(const Index&) = delete;
@@ -52,7 +52,8 @@ class Index {
     }
     return 0;
   }
-  // Adds an item whose key is not in the index. Returns its slot; throws Error if too many keys share a hash.
+  // Adds an item whose key is not in the index. Returns its slot. Throws Error or std::bad_alloc if too many
+  // keys share a hash or there is no memory; then the index has the same items.
   uint64_t* insert(uint64_t hash, Location item);
   static void replace(uint64_t* slot, uint64_t hash, Location item) {
     store(slot, make_index_slot(hash, item));
@@ -62,6 +63,9 @@ class Index {
     --size_;
   }
   size_t size() const { return size_; }
+  // Seeds the checksums of this index's items. No other index of the keyspace has this id, and it stays when
+  // the owner changes, so that SWAPDB need not touch the items.
+  uint16_t id() const { return id_; }
   Location root() const { return root_; }
   void set_root(Location root);
   // Changes the database that owns the buckets: readers that look for the former owner find nothing.
@@ -104,6 +108,7 @@ class Index {
 
   Arena& arena_;
   const Retire retire_;
+  const uint16_t id_;
   uint8_t owner_;
   Location root_;
   Location directory_at_;

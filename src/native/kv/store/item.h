@@ -11,11 +11,11 @@ namespace verbena::kv {
 
 inline size_t item_bytes(const ItemHeader& item) { return sizeof item + item.key_bytes + item.value_bytes; }
 
-// Marks the item as sealed: remote readers accept it from now on.
-inline void put_checksum(ItemHeader& item) {
+// Marks the item as sealed: remote readers that find it by the index with this id accept it from now on.
+inline void put_checksum(ItemHeader& item, uint16_t index_id) {
   const auto* bytes = reinterpret_cast<const std::byte*>(&item);
   item.sealed = 1;
-  item.checksum = crc32c(0, bytes + kChecked, item_bytes(item) - kChecked);
+  item.checksum = crc32c(index_id, bytes + kChecked, item_bytes(item) - kChecked);
 }
 
 }  // namespace verbena::kv

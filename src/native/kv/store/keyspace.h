@@ -29,9 +29,13 @@ namespace verbena::kv {
 class Journal {
  public:
   virtual ~Journal() = default;
+  // Makes room for records of `bytes` in all (record_bytes()): appending them does not throw. Throws if there
+  // is no memory.
+  virtual void reserve(size_t /*bytes*/) {}
+  // If it throws, nothing was appended.
   virtual void append(uint32_t database, Arguments effect) = 0;
   // Ends a command or a transaction: its effects since the last call must be applied together.
-  virtual void boundary() {}
+  virtual void end_command() {}
   virtual uint64_t position() const = 0;  // grows with every effect
   // True: the replies that depend on the appended effects may be sent. False: they must not be sent.
   virtual bool commit() { return true; }
@@ -110,12 +114,20 @@ class Database {
   }
   // True: there is an item, expired or not.
   bool contains(std::string_view key) const { return index_->find(hash(key), key) != nullptr; }
+  // A function that changes items and throws (Error or std::bad_alloc: there is no memory) has changed no
+  // key.
+
   // Stores a string in place of `existing`, which find() returned for this key. The bytes of the result must
-  // not be modified. Throws Error if there is no memory.
+  // not be modified.
   Entry set(Entry existing, std::string_view key, std::string_view value, uint64_t expires_ms);
   // Stores a string without expiry whose value has already been copied into `block`, which was allocated from
   // the arena for an item with this key and a value of `value_bytes`. The database owns the block afterwards.
   Entry adopt(Entry existing, std::string_view key, Location block, size_t value_bytes);
+  // Stores strings without expiry, alternately keys and values: all, or none if it throws. The keys must not
+  // be expired.
+  void set_all(Arguments pairs);
+  // Writes bytes at an offset of a string, which is created or extended with zeros as needed.
+  Entry write(Entry existing, std::string_view key, size_t offset, std::string_view bytes);
   // Stores a value that Python holds. A value that it replaces is returned by take_released().
   Entry set_object(Entry existing, std::string_view key, Type type, ObjectRef object, uint64_t expires_ms);
   // Updates the memory use of a value that Python holds.
@@ -125,7 +137,7 @@ class Database {
   char* writable(Entry& existing);  // the value's bytes, copied first if a reader may use them
   void seal(Entry& existing);       // after writing: computes the checksum if remote readers may read it
   void set_expires(Entry& existing, uint64_t expires_ms);
-  void erase(Entry existing);
+  void erase(Entry existing);  // does not throw after Keyspace::reserve_releases()
   void clear();
 
   // Periodic work: removes expired keys until the deadline. Returns how many it removed.
@@ -141,13 +153,22 @@ class Database {
 
  private:
   friend class Keyspace;
+  // Bytes that store() writes over a part of the value.
+  struct Patch {
+    size_t offset;
+    std::string_view bytes;
+  };
   Entry at(uint64_t* slot) const;
   uint64_t hash(std::string_view key) const;
   Entry store(Entry existing, std::string_view key, std::string_view value, size_t value_bytes, Type type,
-              uint64_t expires_ms, Location filled = 0);
-  // Adds an entry to due_, so that expire_due() finds the item. before_ms, before_due: expiry and `due` of
-  // the item that it replaces.
-  void schedule_expiry(ItemHeader& item, uint64_t hash, uint64_t before_ms, uint16_t before_due);
+              uint64_t expires_ms, Location filled = 0, Patch patch = {0, {}});
+  bool fits_in_place(Entry existing, size_t total) const;
+  // Allocates an item and fills it; nothing refers to it yet.
+  Location new_string(Entry existing, std::string_view key, std::string_view value, uint64_t hash);
+  // Adds an entry to due_, so that expire_due() finds an item that will expire at this time. before_ms,
+  // before_due: expiry and `due` of the item that it replaces. Returns the `due` of the item. Another entry
+  // than those of items does no harm.
+  uint16_t schedule_expiry(uint64_t expires_ms, uint64_t hash, uint64_t before_ms, uint16_t before_due);
   void compact_due(uint64_t deadline_ns);
 
   std::unique_ptr<Index> new_index();
@@ -186,16 +207,35 @@ class Keyspace {
 
   void set_journal(Journal* journal) { journal_ = journal; }
   Journal* swap_journal(Journal* journal) { return std::exchange(journal_, journal); }
-  void log(uint32_t database, Arguments effect) {
-    if (journal_) journal_->append(database, effect);
-  }
-  // Must be called after each change of a key: marks its watchers and calls the observers.
-  void changed(Database& database, std::string_view key) {
+  // Logs an effect that has happened. If that fails, the log differs from the keys, and the process ends.
+  void log(uint32_t database, Arguments effect) noexcept;
+  // Must be called after each change of a key: marks its watchers and calls the observers. If that fails, the
+  // process ends.
+  void changed(Database& database, std::string_view key) noexcept {
     ++counters.dirty;
-    if (!watched_.empty()) mark_watchers_dirty(database.number(), key);
-    if (!observers_.empty()) [[unlikely]]
-      notify_observers(database.number(), key);
+    if (!watched_.empty() || !observers_.empty()) [[unlikely]]
+      report_change(database, key);
   }
+  // For changes that must not fail halfway: prepare(), then change the key, then record(), which does not
+  // throw if prepare() was called for this effect. prepare() makes room in the log, marks the watchers and
+  // calls the observers; if the change does not happen, they were called in vain, which does no harm.
+  void prepare(Database& database, std::string_view key, Arguments effect) {
+    if (journal_) reserve_log(effect);
+    if (!watched_.empty() || !observers_.empty()) [[unlikely]]
+      announce(database, key);
+  }
+  void record(uint32_t database, Arguments effect) noexcept {
+    ++counters.dirty;
+    log(database, effect);
+  }
+  // As prepare(), for several effects: their records have `bytes` in all; announce() follows for each key.
+  void reserve_log(size_t bytes) {
+    if (journal_) journal_->reserve(bytes);
+  }
+  void announce(Database& database, std::string_view key);
+  // Makes room for the items that `count` changes release.
+  void reserve_releases(size_t count);
+  bool has_journal() const { return journal_ != nullptr; }
   // Registers an observer of every changed key; without a key, all keys of the database have changed. Returns
   // what unobserve() takes.
   using Observer = std::function<void(uint32_t database, std::optional<std::string_view> key)>;
@@ -209,7 +249,8 @@ class Keyspace {
   std::function<void(uint32_t database, char kind, const char* event, std::string_view key)> on_removed;
   std::vector<uint64_t> take_dirty_watchers() { return std::exchange(dirty_watchers_, {}); }
   bool has_dirty_watchers() const { return !dirty_watchers_.empty(); }
-  void mark_all_watchers_dirty(uint32_t database);
+  // Before the whole database is replaced by another, or cleared. A key that is in neither does not change.
+  void mark_all_watchers_dirty(uint32_t number, const Database* replacement = nullptr);
   // The client whose command Python runs now; 0: none, or a native command runs.
   uint64_t current_client = 0;
 
@@ -227,13 +268,12 @@ class Keyspace {
   std::shared_ptr<Hold> hold();  // in effect until the caller drops the pointer
   uint64_t retired_blocks() const { return retired_blocks_; }
   const HashKey& hash_key() const { return hash_key_; }
-  void retire(Location location, size_t bytes);
+  void retire(Location location, size_t bytes);  // if it throws, the block is still in use
   // Periodic work until the deadline: frees retired blocks that no reader can be reading, and the contents of
   // flushed databases.
   void reclaim(uint64_t now_ns, uint64_t deadline_ns);
-  size_t retired() const { return retired_.size() + lazy_free_.size(); }
-  bool has_retired() const { return !retired_.empty() || !lazy_free_.empty(); }
-  void lazy_free(std::unique_ptr<Index> index) { lazy_free_.push_back({std::move(index), 0}); }
+  size_t retired() const { return waiting_blocks() + lazy_free_.size(); }
+  bool has_retired() const { return waiting_blocks() > 0 || !lazy_free_.empty(); }
 
   // The hash of a key. For the prefetched key (the same bytes at the same address) it is known already.
   uint64_t hash(std::string_view key) const {
@@ -280,7 +320,13 @@ class Keyspace {
   static constexpr size_t kAlwaysSealed = 4096;      // longer items get their checksum at the first GET
 
   Database& open(uint32_t number);
+  uint16_t next_index_id();  // one that no index has, of a database or waiting to be freed
+  // Gives up an item that the caller is about to remove from the index. If it throws, nothing has changed.
   void release(ItemHeader* item, Location location);
+  size_t waiting_blocks() const { return retired_.size() - freed_blocks_; }
+  void drop_freed() noexcept;
+  void reserve_log(Arguments effect);
+  void report_change(Database& database, std::string_view key) noexcept;
   uint64_t held_from() const {
     uint64_t from = Hold::kNothing;
     for (const auto& hold : holds_) from = std::min(from, hold->from.load(std::memory_order_acquire));
@@ -288,10 +334,9 @@ class Keyspace {
   }
   // True: items must be replaced, not changed in place.
   bool is_copy_on_write() const { return exposed_ || held_from() != Hold::kNothing; }
-  // Logs and reports a key that expired or was evicted. Cold and not inlined, so that GCC inlines the common
-  // path of find().
-  [[gnu::cold, gnu::noinline]] void report_removal(Database& database, std::string_view key, char kind,
-                                                   const char* event);
+  // Removes, logs and reports a key that expired or is evicted. Cold and not inlined, so that GCC inlines the
+  // common path of find().
+  [[gnu::cold, gnu::noinline]] void remove(Database& database, Entry entry, char kind, const char* event);
   void mark_watchers_dirty(uint32_t database, std::string_view key);
   void notify_observers(uint32_t database, std::optional<std::string_view> key) const {
     for (const auto& [id, observer] : observers_) observer(database, key);
@@ -306,13 +351,16 @@ class Keyspace {
   uint64_t now_ms_ = 0;
   Journal* journal_ = nullptr;
   bool exposed_ = false, counts_slots_ = false;
-  std::deque<Retired> retired_;
+  // Blocks in the order of their retirement; the first freed_blocks_ have been freed. A vector, because room
+  // can be reserved in it.
+  std::vector<Retired> retired_;
+  size_t freed_blocks_ = 0;
   uint64_t retired_blocks_ = 0;  // in total, including those that have been freed
   size_t retired_bytes_ = 0;     // not freed yet
   std::vector<std::shared_ptr<Hold>> holds_;
   struct LazyFreeIndex {
     std::unique_ptr<Index> index;
-    uint64_t cursor;
+    uint64_t cursor = 0;
   };
   std::deque<LazyFreeIndex> lazy_free_;
   std::vector<uint64_t> released_;
@@ -321,6 +369,7 @@ class Keyspace {
   std::vector<uint64_t> dirty_watchers_;                            // clients whose watched keys changed
   std::vector<std::pair<uint64_t, Observer>> observers_;
   uint64_t last_observer_ = 0;
+  uint16_t last_index_id_ = 0;
   uint64_t random_state_;
   std::vector<std::unique_ptr<Database>> databases_;  // last member: destroyed before the arena
 };

@@ -28,7 +28,7 @@ class SlotTable {
   // why not); `hold`: the command must wait until the slot is no longer fenced.
   Verdict check(const Client& client, Database& database, Arguments arguments, KeySpec spec, bool writes,
                 std::string& error) const;
-  // The same check when all arguments are keys.
+  // As check(), if all arguments are keys.
   Verdict check(const Client& client, Database& database, Arguments arguments, bool writes,
                 std::string& error) const {
     return check(client, database, arguments, {0, -1, 1}, writes, error);

@@ -21,7 +21,7 @@ constexpr uint64_t offset_of(Location location) { return (location & 0xffffffff)
 enum class Type : uint8_t { none, string, hash, list, set, zset, dead = 255 };
 
 struct ItemHeader {
-  uint32_t checksum;  // CRC32C of everything after `recency`
+  uint32_t checksum;  // CRC32C of everything after `recency`, seeded with the index's id
   uint32_t recency;   // of the last use, in the format of the eviction policy
   uint32_t key_bytes;
   uint32_t value_bytes;
@@ -51,8 +51,8 @@ struct alignas(128) Bucket {
   // depth and prefix describe the segment: how many bits of the hash above kBucketBits all its items share,
   // and which they are. A reader whose key has another prefix used an outdated directory.
   uint8_t depth;
-  uint8_t owner;  // the database; kNoOwner: the database was flushed
-  uint8_t unused[2];
+  uint8_t owner;      // the database; kNoOwner: the database was flushed
+  uint16_t index_id;  // the seed of the items' checksums: an item of another database does not match
   uint32_t prefix;
   uint64_t slots[kBucketSlots];
 };

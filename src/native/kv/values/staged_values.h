@@ -1,7 +1,8 @@
-// Long values of a received piece: while the checksum of the piece is computed, they are copied to their
-// final place in the store, so that the bytes are read once. Nothing refers to them before the checksum has
-// been verified and the piece's records are applied. Blocks that no record takes are freed.
-// Depends on the engine; not on records or sessions.
+// Long values of a received piece, which its sender can change at any time. While the piece is copied to
+// private memory and its checksum computed, they are also copied to their final place in the store, from
+// bytes that are still in the cache. Nothing refers to them before the checksum has been verified and the
+// piece's records are applied. Blocks that no record takes are freed. Depends on the engine; not on records
+// or sessions.
 #pragma once
 
 #include <string_view>
@@ -21,18 +22,18 @@ class StagedValues {
   // Allocates an item for a value of the piece. Call it in the order of the values, with the engine's lock.
   // False: there is no memory, and the value is not staged.
   bool expect(size_t key_bytes, std::string_view value);
-  // Copies the values and returns the CRC32C `sum`, continued over the piece: it covers exactly the bytes
-  // that were copied. Needs no lock.
-  uint32_t fill(uint32_t sum, std::string_view piece);
-  // After fill(), with the engine's lock: the item for a key of this length with this value; 0: it is not
-  // staged. A caller that takes over the item must call taken() next.
+  // Copies the piece to `copy`, which has its length, and the values to their place. Returns the CRC32C
+  // `sum`, continued over the piece: it covers exactly the bytes that were copied. Needs no lock.
+  uint32_t fill(uint32_t sum, std::string_view piece, char* copy);
+  // After fill(), with the engine's lock: the item for a key of this length with this value of the copy; 0:
+  // it is not staged. A caller that takes over the item must call taken() next.
   Location find(size_t key_bytes, std::string_view value);
   void taken() { values_[next_++].location = 0; }
 
  private:
   struct Value {
     size_t key_bytes;
-    std::string_view from;
+    std::string_view from;  // in the piece; after fill(), in the copy
     Location location;
     char* to;
   };

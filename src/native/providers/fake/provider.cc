@@ -34,8 +34,11 @@ DeviceAttributes describe(const Gid& gid) {
                    .link_layer = "memory",
                    .gids = {gid},
                    .gid_types = {"fake"}}};
-  device.capabilities = {
-      {"one_sided", "yes"}, {"atomics", "yes"}, {"immediate", "yes"}, {"checksum", "crc32c"}};
+  device.capabilities = {{"one_sided", "yes"},
+                         {"atomics", "yes"},
+                         {"immediate", "yes"},
+                         {"memory_windows", "yes"},
+                         {"checksum", "crc32c"}};
   return device;
 }
 
@@ -48,8 +51,8 @@ class FakeContext final : public soft::SoftContext {
   std::shared_ptr<soft::SoftCompletionQueue> make_cq(uint32_t depth) override {
     return std::make_shared<FakeCompletionQueue>(depth);
   }
-  std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages) override {
-    return soft::anonymous_memory(bytes, huge_pages, memory_node());
+  std::shared_ptr<Memory> allocate(size_t bytes, const MemoryOptions& options) override {
+    return soft::anonymous_memory(bytes, options.huge_pages, memory_node());
   }
   std::shared_ptr<Listener> listen(const std::string& address, int backlog) override {
     return fake::listen(address, backlog);

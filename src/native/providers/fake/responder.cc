@@ -60,7 +60,7 @@ Status FakeQueuePair::check_request(const PacketHeader& request) const {
     return Status::rem_inv_req_err;
   if (is_send(request.opcode) || request.length == 0) return Status::success;
   const soft::RegionEntry* region = nullptr;
-  return soft::check_remote(context().regions().entries(), request.rkey, pd(), request.remote_addr,
+  return soft::check_remote(context().regions().entries(), request.rkey, pd(), number(), request.remote_addr,
                             request.length, needed, &region);
 }
 

@@ -26,7 +26,7 @@ class FaultyConnectRequest final : public ConnectRequest {
   const std::shared_ptr<ConnectRequest> inner_;
 };
 
-class FaultyListener final : public Listener {
+class FaultyListener final : public SocketListener {
  public:
   explicit FaultyListener(std::shared_ptr<Listener> inner) : inner_(std::move(inner)) {}
 
@@ -37,6 +37,10 @@ class FaultyListener final : public Listener {
     return request ? std::make_shared<FaultyConnectRequest>(std::move(request)) : nullptr;
   }
   void close() override { inner_->close(); }
+  void take_over(UniqueFd socket, uint32_t timeout_ms) override {
+    if (auto* listener = dynamic_cast<SocketListener*>(inner_.get()))
+      listener->take_over(std::move(socket), timeout_ms);
+  }
 
  private:
   const std::shared_ptr<Listener> inner_;
@@ -44,7 +48,7 @@ class FaultyListener final : public Listener {
 
 }  // namespace
 
-std::shared_ptr<Listener> wrap_listener(std::shared_ptr<Listener> inner) {
+std::shared_ptr<SocketListener> wrap_listener(std::shared_ptr<Listener> inner) {
   return std::make_shared<FaultyListener>(std::move(inner));
 }
 

@@ -4,10 +4,10 @@
 
 #include <memory>
 
-#include "verbs/provider.h"
+#include "verbs/port_sharing.h"
 
 namespace verbena::faulty {
 
-std::shared_ptr<Listener> wrap_listener(std::shared_ptr<Listener> inner);
+std::shared_ptr<SocketListener> wrap_listener(std::shared_ptr<Listener> inner);
 
 }  // namespace verbena::faulty

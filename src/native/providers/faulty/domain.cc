@@ -25,6 +25,7 @@ class FaultyRegion final : public MemoryRegion {
     pd_->forget(lkey());
     inner_->close();
   }
+  const std::shared_ptr<MemoryRegion>& inner() const { return inner_; }
 
  private:
   const std::shared_ptr<FaultyProtectionDomain> pd_;
@@ -50,6 +51,14 @@ std::shared_ptr<MemoryRegion> FaultyProtectionDomain::register_memory(std::byte*
   return std::make_shared<FaultyRegion>(shared_from_this(), std::move(inner));
 }
 
+std::shared_ptr<MemoryWindow> FaultyProtectionDomain::bind_window(const std::shared_ptr<MemoryRegion>& region,
+                                                                  uint32_t access,
+                                                                  const std::shared_ptr<QueuePair>& qp,
+                                                                  const MemoryGroup* group) {
+  return inner_->bind_window(unwrap<FaultyRegion>(region, "bind a window")->inner(), access,
+                             unwrap<FaultyQueuePair>(qp, "bind a window")->inner(), group);
+}
+
 std::shared_ptr<QueuePair> FaultyProtectionDomain::create_qp(const QpOptions& options) {
   const auto send_cq = unwrap<FaultyCompletionQueue>(options.send_cq, "create queue pair");
   const auto recv_cq = unwrap<FaultyCompletionQueue>(options.recv_cq, "create queue pair");
@@ -69,7 +78,7 @@ std::shared_ptr<Staged> FaultyProtectionDomain::stage(std::span<const Sge> local
   size_t total = 0;
   for (const Sge& sge : local) total += sge.length;
   if (total == 0) return nullptr;
-  auto memory = context_->allocate(total, false);
+  auto memory = context_->allocate(total, {});
   {
     const std::lock_guard lock(mutex_);
     if (!std::ranges::all_of(local, [this](const Sge& sge) { return is_registered(sge); })) return nullptr;

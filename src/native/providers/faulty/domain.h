@@ -39,6 +39,9 @@ class FaultyProtectionDomain final : public ProtectionDomain,
 
   std::shared_ptr<MemoryRegion> register_memory(std::byte* addr, size_t length, uint32_t access,
                                                 bool pin) override;
+  std::shared_ptr<MemoryWindow> bind_window(const std::shared_ptr<MemoryRegion>& region, uint32_t access,
+                                            const std::shared_ptr<QueuePair>& qp,
+                                            const MemoryGroup* group) override;
   std::shared_ptr<QueuePair> create_qp(const QpOptions& options) override;
   std::shared_ptr<SharedReceiveQueue> create_srq(uint32_t max_recv, uint32_t max_sge) override {
     return inner_->create_srq(max_recv, max_sge);

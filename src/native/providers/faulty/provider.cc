@@ -11,7 +11,7 @@
 namespace verbena::faulty {
 namespace {
 
-class FaultyContext final : public Context {
+class FaultyContext final : public Context, public PortSharing {
  public:
   FaultyContext(std::shared_ptr<Context> inner, std::shared_ptr<FaultPlan> plan, std::shared_ptr<Peers> peers)
       : inner_(std::move(inner)), plan_(std::move(plan)), peers_(std::move(peers)) {}
@@ -23,12 +23,21 @@ class FaultyContext final : public Context {
   std::shared_ptr<CompletionQueue> create_cq(uint32_t depth) override {
     return std::make_shared<FaultyCompletionQueue>(inner_->create_cq(depth));
   }
-  std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages) override {
-    return inner_->allocate(bytes, huge_pages);
+  std::shared_ptr<Memory> allocate(size_t bytes, const MemoryOptions& options) override {
+    return inner_->allocate(bytes, options);
   }
+  void quiesce() override { inner_->quiesce(); }
   void set_memory_node(int node) override { inner_->set_memory_node(node); }
   std::shared_ptr<Listener> listen(const std::string& address, int backlog) override {
     return wrap_listener(inner_->listen(address, backlog));
+  }
+  std::shared_ptr<SocketListener> listen_to_sockets(int backlog) override {
+    auto* sharing = dynamic_cast<PortSharing*>(inner_.get());
+    auto listener = sharing ? sharing->listen_to_sockets(backlog) : nullptr;
+    return listener ? wrap_listener(std::move(listener)) : nullptr;
+  }
+  void close_own_port() override {
+    if (auto* sharing = dynamic_cast<PortSharing*>(inner_.get())) sharing->close_own_port();
   }
   std::shared_ptr<Connection> connect(std::shared_ptr<QueuePair> qp, const std::string& address,
                                       const ConnectParams& params) override {
@@ -37,6 +46,7 @@ class FaultyContext final : public Context {
     faulty_qp->set_connection(connection);
     return connection;
   }
+  bool is_removed() const override { return inner_->is_removed(); }
   void close() override { inner_->close(); }
 
  private:

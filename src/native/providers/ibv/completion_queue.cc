@@ -9,6 +9,7 @@
 
 #include "providers/ibv/queue_pair.h"
 #include "util/error.h"
+#include "util/fd.h"
 
 namespace verbena::ibv {
 namespace {
@@ -38,12 +39,14 @@ Completion translate(const ibv_wc& wc) {
 }  // namespace
 
 IbvCompletionQueue::IbvCompletionQueue(std::shared_ptr<IbvContext> context, uint32_t depth)
-    : context_(std::move(context)), channel_(library().create_comp_channel(context_->get())) {
+    : context_(std::move(context)),
+      use_(context_->use("create completion queue")),
+      channel_(library().create_comp_channel(context_->get())) {
   if (!channel_)
     throw Error("fd_limit", "create completion queue", "the device cannot create a completion channel",
                 errno);
-  const int flags = fcntl(channel_->fd, F_GETFL);
-  fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK);
+  fd_ = channel_->fd;
+  fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
   cq_ = library().create_cq(context_->get(), static_cast<int>(depth), this, channel_, 0);
   if (!cq_) {
     const int failure = errno;
@@ -51,19 +54,60 @@ IbvCompletionQueue::IbvCompletionQueue(std::shared_ptr<IbvContext> context, uint
     throw Error("limit_exceeded", "create completion queue", "the device refused " + std::to_string(depth),
                 failure);
   }
+  capacity_ = static_cast<uint32_t>(cq_->cqe);
 }
 
 IbvCompletionQueue::~IbvCompletionQueue() {
+  if (!cq_) {
+    ::close(fd_);
+    return;
+  }
   acknowledge();
   library().destroy_cq(cq_);
   library().destroy_comp_channel(channel_);
 }
 
+void IbvCompletionQueue::on_removal() {
+  collect();
+  acknowledge();
+  const std::lock_guard events(events_mutex_);
+  const std::lock_guard lock(poll_lock_);
+  if (!cq_ || library().destroy_cq(cq_) != 0) return;
+  cq_ = nullptr;
+  // Closes the channel, but keeps its number, by which the program knows this queue.
+  const EventFd nothing;
+  ::dup3(nothing.get(), fd_, O_CLOEXEC);
+  channel_->fd = -1;
+  library().destroy_comp_channel(channel_);
+  channel_ = nullptr;
+  use_.end();
+}
+
 size_t IbvCompletionQueue::poll(std::span<Completion> out) {
-  ibv_wc found[kBatch];
   const std::lock_guard lock(poll_lock_);
   size_t filled = 0;
-  while (filled < out.size()) {
+  for (; !collected_.empty() && filled < out.size(); ++filled) {
+    out[filled] = collected_.front();
+    collected_.pop_front();
+  }
+  return filled + poll_device(out.subspan(filled));
+}
+
+void IbvCompletionQueue::collect() {
+  Completion found[kBatch];
+  const std::lock_guard lock(poll_lock_);
+  while (const size_t count = poll_device(found)) collected_.insert(collected_.end(), found, found + count);
+}
+
+void IbvCompletionQueue::add(std::span<const Completion> completions) {
+  const std::lock_guard lock(poll_lock_);
+  collected_.insert(collected_.end(), completions.begin(), completions.end());
+}
+
+size_t IbvCompletionQueue::poll_device(std::span<Completion> out) {
+  ibv_wc found[kBatch];
+  size_t filled = 0;
+  while (cq_ && filled < out.size()) {
     const size_t wanted = std::min(kBatch, out.size() - filled);
     const int count = ibv_poll_cq(cq_, static_cast<int>(wanted), found);
     for (int i = 0; i < count; ++i) {
@@ -76,10 +120,32 @@ size_t IbvCompletionQueue::poll(std::span<Completion> out) {
   return filled;
 }
 
-void IbvCompletionQueue::arm(bool solicited_only) { ibv_req_notify_cq(cq_, solicited_only ? 1 : 0); }
+bool IbvCompletionQueue::add_room(uint32_t completions) {
+  const std::lock_guard lock(poll_lock_);
+  const uint32_t wanted = capacity_ + room_ + completions;
+  if (!cq_) return false;
+  if (wanted > static_cast<uint32_t>(cq_->cqe)) {
+    // For more queue pairs than this one: to resize is a system call.
+    const uint32_t generous = std::min(wanted + room_ + 7 * completions, context_->limits().max_cqe);
+    if (generous < wanted || library().resize_cq(cq_, static_cast<int>(generous)) != 0) return false;
+  }
+  room_ += completions;
+  return true;
+}
+
+void IbvCompletionQueue::give_back_room(uint32_t completions) {
+  const std::lock_guard lock(poll_lock_);
+  room_ -= completions;
+}
+
+void IbvCompletionQueue::arm(bool solicited_only) {
+  const std::lock_guard lock(poll_lock_);
+  if (cq_) ibv_req_notify_cq(cq_, solicited_only ? 1 : 0);
+}
 
 void IbvCompletionQueue::acknowledge() {
   const std::lock_guard lock(events_mutex_);
+  if (!channel_) return;
   ibv_cq* cq = nullptr;
   void* owner = nullptr;
   unsigned int count = 0;

@@ -9,6 +9,7 @@
 #include "providers/soft/qp_states.h"
 #include "util/clock.h"
 #include "util/error.h"
+#include "util/waiter.h"
 
 namespace verbena::ibv {
 namespace {
@@ -53,6 +54,7 @@ void check_limits(const QpLimits& wanted, const DeviceAttributes& device) {
 
 IbvQueuePair::IbvQueuePair(std::shared_ptr<IbvDomain> domain, const QpOptions& options)
     : domain_(std::move(domain)),
+      use_(domain_->context()->use(kCreate)),
       send_cq_(own_cq(options.send_cq, *domain_)),
       recv_cq_(own_cq(options.recv_cq, *domain_)),
       srq_(own_srq(options.srq, *domain_)),
@@ -67,7 +69,8 @@ IbvQueuePair::IbvQueuePair(std::shared_ptr<IbvDomain> domain, const QpOptions& o
   attr.send_cq = send_cq_->get();
   attr.recv_cq = recv_cq_->get();
   attr.srq = srq_ ? srq_->get() : nullptr;
-  attr.cap = {.max_send_wr = limits_.max_send,
+  if (context().has_windows()) bind_slots_ = std::min(kBindSlots, device.max_qp_wr - limits_.max_send);
+  attr.cap = {.max_send_wr = limits_.max_send + bind_slots_,
               .max_recv_wr = srq_ ? 0 : limits_.max_recv,
               .max_send_sge = std::max(limits_.max_send_sge, 1u),
               .max_recv_sge = srq_ ? 0 : std::max(limits_.max_recv_sge, 1u),
@@ -78,14 +81,14 @@ IbvQueuePair::IbvQueuePair(std::shared_ptr<IbvDomain> domain, const QpOptions& o
   if (!qp_)
     throw Error("limit_exceeded", kCreate, "the device refused these limits, or has no room left", errno);
   number_ = qp_->qp_num;
-  limits_.max_send = std::max(limits_.max_send, attr.cap.max_send_wr);
+  limits_.max_send = std::max(limits_.max_send + bind_slots_, attr.cap.max_send_wr) - bind_slots_;
   limits_.max_send_sge = std::max(limits_.max_send_sge, attr.cap.max_send_sge);
   limits_.max_inline = attr.cap.max_inline_data;
   if (!srq_) {
     limits_.max_recv = std::max(limits_.max_recv, attr.cap.max_recv_wr);
     limits_.max_recv_sge = std::max(limits_.max_recv_sge, attr.cap.max_recv_sge);
   }
-  sends_ = std::make_unique<SlotRing>(limits_.max_send);
+  sends_ = std::make_unique<SlotRing>(limits_.max_send, bind_slots_);
   receives_ = std::make_unique<SlotRing>(srq_ ? 1 : std::max(limits_.max_recv, 1u));
 }
 
@@ -103,7 +106,7 @@ void IbvQueuePair::start() {
 Capabilities IbvQueuePair::capabilities() const { return context().limits().capabilities; }
 
 QpState IbvQueuePair::device_state() const {
-  if (is_iwarp(context().get())) {
+  if (context().is_iwarp()) {
     // Soft-iWARP does not report it: use what the connection and the completions have shown.
     const QpState state = state_.load(std::memory_order_acquire);
     return state == QpState::rts && (sends_->failed() || receives_->failed()) ? QpState::err : state;
@@ -128,6 +131,7 @@ QpAttributes IbvQueuePair::attributes() const {
 }
 
 void IbvQueuePair::modify(const QpAttributes& wanted) {
+  if (wanted.state == QpState::reset) windows_.invalidate();  // its next peer is another one
   const std::lock_guard lock(modify_mutex_);
   if (closed_) throw Error("closed", "modify queue pair", "the queue pair is closed");
   QpAttributes path = wanted;
@@ -162,6 +166,10 @@ void IbvQueuePair::modify_device(ibv_qp_attr& attr, int mask, const char* operat
     send_lock_.lock();
     recv_lock_.lock();
   }
+  // Soft-RoCE takes the largest count for "without limit", and would never notice a dead peer.
+  constexpr uint8_t kUnlimitedOnSoftRoce = 7;
+  if ((mask & IBV_QP_RETRY_CNT) && context().is_soft_roce())
+    attr.retry_cnt = std::min<uint8_t>(attr.retry_cnt, kUnlimitedOnSoftRoce - 1);
   const int failure = library().modify_qp(qp_, &attr, mask);
   if (failure == 0) {
     state_.store(to, std::memory_order_release);
@@ -186,11 +194,13 @@ void IbvQueuePair::modify_device(ibv_qp_attr& attr, int mask, const char* operat
 
 // A device that drains its send queue refuses to leave SQD, and even an empty queue takes a moment.
 void IbvQueuePair::await_drained() const {
-  const uint64_t deadline = now_ns() + kDrainNs;
-  ibv_qp_attr attr{};
-  ibv_qp_init_attr init{};
-  while (library().query_qp(qp_, &attr, IBV_QP_STATE, &init) == 0 && attr.sq_draining && now_ns() < deadline)
+  Waiter(kDrainNs, kNever).spin<1>([this] {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    if (library().query_qp(qp_, &attr, IBV_QP_STATE, &init) != 0 || !attr.sq_draining) return true;
     std::this_thread::yield();
+    return false;
+  });
 }
 
 void IbvQueuePair::move_to_err() {
@@ -212,8 +222,23 @@ std::shared_ptr<IbvConnection> IbvQueuePair::connection() const {
   return connection_.lock();
 }
 
+// What is still posted is flushed, even if the device did not do it.
+void IbvQueuePair::on_removal() {
+  {
+    const std::lock_guard lock(modify_mutex_);
+    if (closed_) return;
+  }
+  move_to_err();
+  send_cq_->collect();
+  recv_cq_->collect();
+  close();
+  send_cq_->add(sends_->flush(number_));
+  if (!srq_) recv_cq_->add(receives_->flush(number_));
+}
+
 void IbvQueuePair::close() {
   if (const auto connection = this->connection()) connection->disconnect();
+  windows_.close();  // the device destroys no queue pair with a bound window
   {
     const std::lock_guard lock(modify_mutex_);
     if (closed_) return;
@@ -224,9 +249,11 @@ void IbvQueuePair::close() {
   }
   // Without locks: it waits until the loop's thread has acknowledged this queue pair's events.
   library().destroy_qp(qp_);
+  use_.end();
   send_cq_->detach(*this);
   recv_cq_->detach(*this);
   send_cq_->detach(send_queue_);
+  if (cq_has_bind_room_.exchange(false)) send_cq_->give_back_room(bind_slots_);
   recv_cq_->detach(recv_queue_);
 }
 

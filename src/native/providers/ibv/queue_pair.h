@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 
 #include "providers/ibv/completion_queue.h"
@@ -18,7 +19,9 @@ namespace verbena::ibv {
 
 class IbvConnection;
 
-class IbvQueuePair final : public QueuePair, public std::enable_shared_from_this<IbvQueuePair> {
+class IbvQueuePair final : public QueuePair,
+                           public Removable,
+                           public std::enable_shared_from_this<IbvQueuePair> {
  public:
   IbvQueuePair(std::shared_ptr<IbvDomain> domain, const QpOptions& options);
   ~IbvQueuePair() override { close(); }
@@ -28,11 +31,14 @@ class IbvQueuePair final : public QueuePair, public std::enable_shared_from_this
 
   uint32_t number() const override { return number_; }
   QpState state() const override;
+  // The state that the program set, without asking the device.
+  QpState set_state() const { return state_.load(std::memory_order_acquire); }
   QpLimits limits() const override { return limits_; }
   QpAttributes attributes() const override;
   void modify(const QpAttributes& wanted) override;
   Capabilities capabilities() const override;
   void close() override;
+  void on_removal() override;
 
   void start();  // joins its completion queues; called once, after construction
   // For the connection manager, which computes the attributes: applied unchanged.
@@ -42,12 +48,24 @@ class IbvQueuePair final : public QueuePair, public std::enable_shared_from_this
   // Moves to ERR, unless it is in RESET or closed.
   void move_to_err();
   bool has_srq() const { return srq_ != nullptr; }
+  const IbvDomain& domain() const { return *domain_; }
   const IbvContext& context() const { return *domain_->context(); }
+
+  // Windows of type 2 can be bound: the device has them, and this queue has slots for the requests.
+  bool has_windows();
+  soft::BoundWindows& windows() { return windows_; }
+  // Posts the request that binds a window and returns its position; none in ERR, where it would be flushed.
+  // Throws queue_full when too many binds wait behind other requests.
+  std::optional<uint32_t> post_bind(ibv_mw* mw, uint32_t key, const ibv_mw_bind_info& info);
+  // Returns when the bind at this position can no longer take effect. If the peer delays it by not
+  // acknowledging requests in front of it, the queue pair goes to ERR.
+  void await_bind(uint32_t position);
   void set_connection(const std::shared_ptr<IbvConnection>& connection);
   std::shared_ptr<IbvConnection> connection() const;
 
  private:
   static constexpr size_t kChunk = 32;
+  static constexpr uint32_t kBindSlots = 32;
 
   // All under modify_mutex_.
   QpState device_state() const;
@@ -58,15 +76,20 @@ class IbvQueuePair final : public QueuePair, public std::enable_shared_from_this
   PostError refuse(const SendRequest& request) const;
   size_t post_sends(std::span<const SendRequest> batch, PostError& error);
   size_t post_receives(std::span<const RecvRequest> batch, PostError& error);
+  bool try_post_bind(ibv_send_wr& request, std::optional<uint32_t>& position);
 
   void resume_sends();
 
   const std::shared_ptr<IbvDomain> domain_;
+  DeviceUse use_;
   const std::shared_ptr<IbvCompletionQueue> send_cq_, recv_cq_;
   const std::shared_ptr<IbvSharedReceiveQueue> srq_;
   const uint32_t send_queue_, recv_queue_;
   const bool signal_all_;
   QpLimits limits_;
+  uint32_t bind_slots_ = 0;
+  std::atomic<bool> cq_has_bind_room_{false};
+  soft::BoundWindows windows_;
   ibv_qp* qp_ = nullptr;
   uint32_t number_ = 0;
 

@@ -10,7 +10,9 @@ namespace verbena::ibv {
 
 IbvSharedReceiveQueue::IbvSharedReceiveQueue(std::shared_ptr<IbvDomain> domain, uint32_t max_recv,
                                              uint32_t max_sge)
-    : domain_(std::move(domain)), queue_(domain_->context()->next_queue()) {
+    : domain_(std::move(domain)),
+      use_(domain_->context()->use("create shared receive queue")),
+      queue_(domain_->context()->next_queue()) {
   if (max_recv == 0)
     throw Error("invalid_argument", "create shared receive queue", "max_recv must be at least 1");
   ibv_srq_init_attr attr{};
@@ -29,7 +31,15 @@ IbvSharedReceiveQueue::IbvSharedReceiveQueue(std::shared_ptr<IbvDomain> domain, 
 IbvSharedReceiveQueue::~IbvSharedReceiveQueue() {
   for (const auto& weak : cqs_)
     if (const auto cq = weak.lock()) cq->detach(queue_);
-  library().destroy_srq(srq_);
+  if (srq_) library().destroy_srq(srq_);
+}
+
+void IbvSharedReceiveQueue::on_removal() {
+  const std::lock_guard lock(post_lock_);
+  closed_ = true;
+  if (!srq_ || library().destroy_srq(srq_) != 0) return;
+  srq_ = nullptr;
+  use_.end();
 }
 
 void IbvSharedReceiveQueue::close() {

@@ -14,13 +14,14 @@
 
 namespace verbena::ibv {
 
-class IbvSharedReceiveQueue final : public SharedReceiveQueue {
+class IbvSharedReceiveQueue final : public SharedReceiveQueue, public Removable {
  public:
   IbvSharedReceiveQueue(std::shared_ptr<IbvDomain> domain, uint32_t max_recv, uint32_t max_sge);
   ~IbvSharedReceiveQueue() override;
 
   PostResult post(std::span<const RecvRequest> batch) override;
   void close() override;
+  void on_removal() override;
 
   ibv_srq* get() const { return srq_; }
   const IbvDomain& domain() const { return *domain_; }
@@ -33,9 +34,10 @@ class IbvSharedReceiveQueue final : public SharedReceiveQueue {
   size_t post_chunk(std::span<const RecvRequest> batch, PostError& error);
 
   const std::shared_ptr<IbvDomain> domain_;
+  DeviceUse use_;
   const uint32_t queue_;
   uint32_t max_sge_ = 0;
-  ibv_srq* srq_ = nullptr;
+  ibv_srq* srq_ = nullptr;  // null after the removal
   std::unique_ptr<SlotPool> slots_;
   Spinlock post_lock_;
   bool closed_ = false;

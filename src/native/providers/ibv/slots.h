@@ -34,15 +34,38 @@ constexpr uint32_t queue_of(uint64_t wr_id) { return static_cast<uint32_t>(wr_id
 constexpr uint32_t index_of(uint64_t wr_id) { return static_cast<uint32_t>(wr_id); }
 
 // A send or receive queue, which completes in order: a completion frees its slot and all earlier ones. One
-// thread posts and one polls at a time, each under its own lock.
+// thread posts and one polls at a time, each under its own lock. Binds of windows have slots of their own, so
+// that they take none from the program.
 class SlotRing final : public PostedRequests {
  public:
-  explicit SlotRing(uint32_t depth) : slots_(depth) {}
-
-  uint32_t room() const {
-    return static_cast<uint32_t>(slots_.size()) -
-           (head_.load(std::memory_order_relaxed) - tail_.load(std::memory_order_acquire));
+  explicit SlotRing(uint32_t depth, uint32_t binds = 0) : slots_(depth + binds), bind_slots_(binds) {
+    binds_.reserve(binds);
   }
+
+  // Slots for the program. The poster's: it also forgets binds that have completed.
+  uint32_t room() {
+    const uint32_t tail = tail_.load(std::memory_order_acquire);
+    forget_binds_before(tail);
+    const auto binds = static_cast<uint32_t>(binds_.size());
+    const uint32_t used = head_.load(std::memory_order_relaxed) - tail - binds;
+    return static_cast<uint32_t>(slots_.size()) - bind_slots_ - used;
+  }
+  bool has_bind_room() {
+    forget_binds_before(tail_.load(std::memory_order_acquire));
+    return binds_.size() < bind_slots_;
+  }
+  // Stores a bind, within has_bind_room(), and returns its index.
+  uint32_t stage_bind() {
+    const uint32_t index = stage(0, {.opcode = WcOpcode::bind_mw});
+    binds_.push_back(index);
+    return index;
+  }
+  void take_back_bind() {
+    take_back(1);
+    binds_.pop_back();
+  }
+  // Whether the request with this index has completed.
+  bool has_finished(uint32_t index) const { return is_before(index, tail_.load(std::memory_order_acquire)); }
   // Stores a request `offset` slots behind the last posted one, within room(), and returns its index.
   uint32_t stage(uint32_t offset, const Slot& slot) {
     const uint32_t index = head_.load(std::memory_order_relaxed) + offset;
@@ -65,7 +88,21 @@ class SlotRing final : public PostedRequests {
     if (completion.status != Status::success) failed_.store(true, std::memory_order_relaxed);
     const uint32_t tail = tail_.load(std::memory_order_relaxed);
     if (index - tail < head - tail) tail_.store(index + 1, std::memory_order_release);
-    return true;
+    // The program did not post it. A flushed one is no news either: what broke the queue pair reports itself.
+    return slot.opcode != WcOpcode::bind_mw ||
+           (completion.status != Status::success && completion.status != Status::wr_flush_err);
+  }
+
+  // The requests in flight, as flushed ones; afterwards there are none.
+  std::vector<Completion> flush(uint32_t qp_num) {
+    std::vector<Completion> flushed;
+    const uint32_t head = head_.load(std::memory_order_acquire);
+    for (uint32_t index = tail_.load(std::memory_order_acquire); index != head; ++index) {
+      Completion completion{.status = Status::wr_flush_err, .qp_num = qp_num};
+      completion.opcode = WcOpcode::recv;
+      if (finish(index, completion)) flushed.push_back(completion);
+    }
+    return flushed;
   }
 
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
@@ -75,7 +112,14 @@ class SlotRing final : public PostedRequests {
   }
 
  private:
+  static bool is_before(uint32_t index, uint32_t tail) { return static_cast<int32_t>(tail - index) > 0; }
+  void forget_binds_before(uint32_t tail) {
+    if (!binds_.empty()) std::erase_if(binds_, [tail](uint32_t index) { return is_before(index, tail); });
+  }
+
   std::vector<Slot> slots_;
+  const uint32_t bind_slots_;
+  std::vector<uint32_t> binds_;  // in flight, by index; the poster's
   std::atomic<uint32_t> head_{0}, tail_{0};
   std::atomic<bool> failed_{false};
 };

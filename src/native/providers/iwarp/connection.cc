@@ -139,6 +139,17 @@ IwarpListener::IwarpListener(std::shared_ptr<IwarpContext> context, const std::s
   context_->add_listener(*this);
 }
 
+IwarpListener::IwarpListener(std::shared_ptr<IwarpContext> context, int backlog)
+    : context_(std::move(context)),
+      backlog_(static_cast<size_t>(std::max(backlog, 1))),
+      endpoint_id_(context_->id_without_port()) {
+  context_->add_listener(*this);
+}
+
+void IwarpListener::take_over(UniqueFd socket, uint32_t timeout_ms) {
+  context_->take_over(std::move(socket), endpoint_id_, timeout_ms);
+}
+
 void IwarpListener::close() {
   std::call_once(closed_, [this] {
     context_->remove_listener(*this);

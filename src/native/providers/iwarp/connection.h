@@ -11,6 +11,7 @@
 #include "providers/iwarp/handshake.h"
 #include "providers/soft/connection.h"
 #include "util/fd.h"
+#include "verbs/port_sharing.h"
 #include "verbs/provider.h"
 
 namespace verbena::iwarp {
@@ -45,15 +46,18 @@ class IwarpConnection final : public soft::SoftConnection {
   const uint64_t id_;
 };
 
-class IwarpListener final : public Listener {
+class IwarpListener final : public SocketListener {
  public:
   IwarpListener(std::shared_ptr<IwarpContext> context, const std::string& address, int backlog);
+  // Without a port: for connections that take_over() gets.
+  IwarpListener(std::shared_ptr<IwarpContext> context, int backlog);
   ~IwarpListener() override { close(); }
 
   std::string address() const override { return address_; }
   int fileno() const override { return event_.get(); }
   std::shared_ptr<ConnectRequest> next() override;
   void close() override;
+  void take_over(UniqueFd socket, uint32_t timeout_ms) override;
 
   int endpoint_id() const { return endpoint_id_; }
   bool push(std::unique_ptr<Handshake> request);  // false: the backlog is full
@@ -61,7 +65,7 @@ class IwarpListener final : public Listener {
  private:
   const std::shared_ptr<IwarpContext> context_;
   const size_t backlog_;
-  UniqueFd socket_;       // empty with a StreamTransport
+  UnsharedFd socket_;     // empty with a StreamTransport, or without a port
   int endpoint_id_ = -1;  // the key of this listener in the context
   std::string address_;
   std::mutex mutex_;

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <cstring>
+#include <utility>
 
 #include "providers/iwarp/gid.h"
 #include "util/clock.h"
@@ -91,6 +92,7 @@ DeviceAttributes iwarp_device_attributes(const net::Interface& interface) {
   device.capabilities = {{"atomics", kWithVerbena},
                          {"immediate", kWithVerbena},
                          {"acknowledged", kWithVerbena},
+                         {"memory_windows", "yes"},
                          {"checksum", "crc32c"},
                          {"encryption", "TLS 1.3, by options"},
                          {"managed_connections", "by host:port"}};
@@ -107,13 +109,28 @@ std::shared_ptr<soft::SoftQueuePair> IwarpContext::make_qp(std::shared_ptr<soft:
   return std::make_shared<IwarpQueuePair>(std::move(domain), options, number, *this);
 }
 
-std::shared_ptr<Memory> IwarpContext::allocate(size_t bytes, bool huge_pages) {
-  return soft::anonymous_memory(bytes, huge_pages, memory_node());
+std::shared_ptr<Memory> IwarpContext::allocate(size_t bytes, const MemoryOptions& options) {
+  return soft::anonymous_memory(bytes, options.huge_pages, memory_node());
 }
 
 std::shared_ptr<Listener> IwarpContext::listen(const std::string& address, int backlog) {
   return std::make_shared<IwarpListener>(std::static_pointer_cast<IwarpContext>(shared_from_this()), address,
                                          backlog);
+}
+
+std::shared_ptr<SocketListener> IwarpContext::listen_to_sockets(int backlog) {
+  if (transport_) return nullptr;
+  return std::make_shared<IwarpListener>(std::static_pointer_cast<IwarpContext>(shared_from_this()), backlog);
+}
+
+void IwarpContext::close_own_port() {
+  const std::lock_guard lock(control_mutex_);
+  const int id = std::exchange(node_endpoint_id_, kNoPort);
+  if (id == kNoPort) return;
+  if (transport_) return transport_->stop_listening(id);
+  epoll_ctl(progress_.epoll(), EPOLL_CTL_DEL, id, nullptr);
+  paused_listeners_.erase(id);
+  node_socket_.reset();
 }
 
 net::SocketAddress IwarpContext::nearby() const {
@@ -222,7 +239,7 @@ void IwarpContext::add_listener(IwarpListener& listener) {
   const std::lock_guard lock(control_mutex_);
   const int endpoint_id = listener.endpoint_id();
   listeners_[endpoint_id] = &listener;
-  if (!transport_)
+  if (!transport_ && endpoint_id > kNoPort)
     watch(endpoint_id, Tag::listener, static_cast<uint64_t>(endpoint_id), EPOLLIN, EPOLL_CTL_ADD);
 }
 
@@ -232,9 +249,14 @@ void IwarpContext::remove_listener(IwarpListener& listener) {
   paused_listeners_.erase(listener.endpoint_id());
   if (transport_) {
     transport_->stop_listening(listener.endpoint_id());
-  } else {
+  } else if (listener.endpoint_id() > kNoPort) {
     epoll_ctl(progress_.epoll(), EPOLL_CTL_DEL, listener.endpoint_id(), nullptr);
   }
+}
+
+int IwarpContext::id_without_port() {
+  const std::lock_guard lock(control_mutex_);
+  return --last_id_without_port_;
 }
 
 }  // namespace verbena::iwarp

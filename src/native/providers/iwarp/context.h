@@ -22,13 +22,14 @@
 #include "providers/iwarp/queue_pair.h"
 #include "providers/soft/context.h"
 #include "providers/soft/progress_thread.h"
+#include "verbs/port_sharing.h"
 
 namespace verbena::iwarp {
 
 // The attributes of the device on an interface; an open context adds its GID.
 DeviceAttributes iwarp_device_attributes(const net::Interface& interface);
 
-class IwarpContext final : public soft::SoftContext {
+class IwarpContext final : public soft::SoftContext, public PortSharing {
  public:
   // `transport`: the source of byte streams; empty for kernel TCP.
   IwarpContext(DeviceAttributes about, const net::Interface& interface, const Options& options,
@@ -37,10 +38,12 @@ class IwarpContext final : public soft::SoftContext {
   void start();  // begins to answer peers; called once, after construction
 
   DeviceAttributes query() const override;
-  std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages) override;
+  std::shared_ptr<Memory> allocate(size_t bytes, const MemoryOptions& options) override;
   std::shared_ptr<Listener> listen(const std::string& address, int backlog) override;
   std::shared_ptr<Connection> connect(std::shared_ptr<QueuePair> qp, const std::string& address,
                                       const ConnectParams& params) override;
+  std::shared_ptr<SocketListener> listen_to_sockets(int backlog) override;
+  void close_own_port() override;
   Counts counts() const override { return transport_ ? transport_->counts() : Counts{}; }
   void close() override;
 
@@ -67,11 +70,14 @@ class IwarpContext final : public soft::SoftContext {
   void remove_connection(IwarpConnection& connection);
   void add_listener(IwarpListener& listener);
   void remove_listener(IwarpListener& listener);
+  int id_without_port();  // of a listener that has no socket
+  void take_over(UniqueFd socket, int listener, uint32_t timeout_ms);
 
  private:
   // What an epoll event is for: the upper byte of its data. The rest is a number or a descriptor.
   enum class Tag : uint8_t { doorbell, listener, handshake, queue_pair, closing, transport };
   static constexpr size_t kMaxParked = 4;  // requests that wait for the same queue pair
+  static constexpr int kNoPort = -1;       // smaller ids name listeners without a port
 
   void watch(int fd, Tag tag, uint64_t id, uint32_t events, int operation) const;
   void watch(const net::StreamSocket& socket, Tag tag, uint64_t id, uint32_t events, int operation) const;
@@ -86,7 +92,7 @@ class IwarpContext final : public soft::SoftContext {
   // context_handshakes.cc, under control_mutex_
   void accept_peers(int listener);
   void accept_streams();
-  void accept_peer(net::StreamSocket socket, int listener);
+  void accept_peer(net::StreamSocket socket, int listener, uint32_t timeout_ms);
   void add_handshake(std::unique_ptr<Handshake> handshake);
   void advance_handshake(uint64_t id);
   void finish_dial(Handshake& handshake);
@@ -111,8 +117,8 @@ class IwarpContext final : public soft::SoftContext {
   const std::shared_ptr<soft::RegionEntry> region_entries_;
   soft::ProgressThread progress_;
   const std::shared_ptr<StreamTransport> transport_;  // empty: kernel TCP
-  UniqueFd node_socket_;                              // empty with a StreamTransport
-  int node_endpoint_id_ = -1;
+  UnsharedFd node_socket_;                            // empty with a StreamTransport, or without a port
+  int node_endpoint_id_ = kNoPort;                    // guarded by control_mutex_ after start()
   net::SocketAddress node_address_;
 
   std::mutex control_mutex_;
@@ -120,6 +126,7 @@ class IwarpContext final : public soft::SoftContext {
   std::map<uint64_t, IwarpConnection*> connections_;
   std::map<int, IwarpListener*> listeners_;
   std::set<int> paused_listeners_;  // the process had no descriptor left for a peer
+  int last_id_without_port_ = kNoPort;
   uint64_t next_id_ = 1;
 
   std::mutex posted_mutex_;

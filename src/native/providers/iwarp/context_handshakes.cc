@@ -1,5 +1,6 @@
 // Handshakes in progress, as initiator and as responder. A peer is unknown until its MPA request is complete,
 // and has little time for that. Everything here runs under the context's control_mutex_.
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -80,19 +81,32 @@ void IwarpContext::accept_peers(int listener) {
       return;
     }
     net::set_tcp_options(socket.get(), options_.dead_peer_timeout_ms);
-    accept_peer(net::StreamSocket(std::move(socket)), listener);
+    accept_peer(net::StreamSocket(std::move(socket)), listener, options_.handshake_timeout_ms);
   }
 }
 
 void IwarpContext::accept_streams() {
   const std::lock_guard lock(control_mutex_);
   while (auto incoming = transport_->next_incoming())
-    accept_peer(net::StreamSocket(std::move(incoming->stream)), incoming->endpoint_id);
+    accept_peer(net::StreamSocket(std::move(incoming->stream)), incoming->endpoint_id,
+                options_.handshake_timeout_ms);
 }
 
-void IwarpContext::accept_peer(net::StreamSocket socket, int listener) {
+void IwarpContext::take_over(UniqueFd socket, int listener, uint32_t timeout_ms) {
+  fcntl(socket.get(), F_SETFL, fcntl(socket.get(), F_GETFL) | O_NONBLOCK);
+  net::set_tcp_options(socket.get(), options_.dead_peer_timeout_ms);
+  {
+    const std::lock_guard lock(control_mutex_);
+    if (!listeners_.contains(listener)) return;
+    accept_peer(net::StreamSocket(std::move(socket)), listener,
+                std::min(timeout_ms, options_.handshake_timeout_ms));
+  }
+  wake();  // the next check of deadlines may be a second away
+}
+
+void IwarpContext::accept_peer(net::StreamSocket socket, int listener, uint32_t timeout_ms) {
   evict_silent_handshake();
-  const uint64_t timeout_ns = uint64_t{options_.handshake_timeout_ms} * 1'000'000;
+  const uint64_t timeout_ns = uint64_t{timeout_ms} * 1'000'000;
   auto handshake = std::make_unique<Handshake>(std::move(socket), tls_.get(), now_ns() + timeout_ns);
   handshake->listener = listener;
   add_handshake(std::move(handshake));

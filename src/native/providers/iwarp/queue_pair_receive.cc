@@ -137,10 +137,10 @@ Refusal IwarpQueuePair::check(uint32_t stag, uint64_t offset, uint64_t length, u
   if (length == 0) return {};
   const auto* table = context().regions().entries();
   const soft::RegionEntry* region = nullptr;
-  const Status status = soft::check_remote(table, stag, pd(), offset, length, needed, &region);
+  const Status status = soft::check_remote(table, stag, pd(), number(), offset, length, needed, &region);
   if (status == Status::success) return {};
   const soft::RegionEntry* found = soft::find_region(table, stag);
-  const bool known = found && found->pd == pd();
+  const bool known = found && soft::is_usable(*found, pd(), number());
   const bool inside = known && soft::covers(*found, offset, length);
   if (!known) return {status, tagged ? TerminateCode::ddp_invalid_stag : TerminateCode::rdmap_invalid_stag};
   if (!inside) return {status, tagged ? TerminateCode::ddp_bounds : TerminateCode::rdmap_bounds};

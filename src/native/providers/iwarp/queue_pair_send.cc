@@ -147,7 +147,7 @@ void IwarpQueuePair::end_fault() {
 bool IwarpQueuePair::is_source_valid(const OutSegment& segment) const {
   if (segment.source == OutSegment::Source::request) return local_is_valid(segment.request, false);
   const soft::RegionEntry* region = nullptr;
-  return soft::check_remote(context().regions().entries(), segment.region_key, pd(),
+  return soft::check_remote(context().regions().entries(), segment.region_key, pd(), number(),
                             reinterpret_cast<uint64_t>(segment.pieces[0].iov_base), segment.payload_size,
                             access::remote_read, &region) == Status::success;
 }

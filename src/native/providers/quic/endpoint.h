@@ -73,7 +73,7 @@ class Endpoint {
   bool next_error(SocketAddress& out);
   bool try_send(const Route& route, std::span<const std::byte> bytes, size_t segment);
 
-  UniqueFd socket_;
+  UnsharedFd socket_;
   SocketAddress address_;
   bool is_wildcard_ = false, segments_ = true;
   size_t receive_buffer_bytes_ = 0;

@@ -9,7 +9,6 @@
 
 #include "providers/shm/control.h"
 #include "providers/shm/link.h"
-#include "providers/shm/memory/fork_guard.h"
 #include "providers/soft/connection.h"
 #include "util/fd.h"
 #include "verbs/provider.h"
@@ -83,7 +82,7 @@ class ShmListener final : public Listener {
   const std::shared_ptr<ShmContext> context_;
   const std::string service_;
   const size_t backlog_;
-  UnsharedSocket socket_;
+  UnsharedFd socket_;
   std::mutex mutex_;
   std::deque<PendingRequest> waiting_;
   EventFd event_;

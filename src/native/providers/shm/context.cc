@@ -27,10 +27,10 @@ Gid make_gid() {
 
 }  // namespace
 
-SharedTable::SharedTable() {
-  const UniqueFd writable = make_memfd("verbena-regions", soft::kRegionTableBytes, false);
-  mapping = Mapping(writable.get(), soft::kRegionTableBytes, true);
-  read_only_fd = reopen_read_only(writable.get());
+SharedTable::SharedTable()
+    : fd(make_memfd("verbena-regions", soft::kRegionTableBytes, false)),
+      mapping(fd.get(), soft::kRegionTableBytes, true) {
+  seal(fd.get(), false);
 }
 
 ShmContext::ShmContext(SharedTable table)
@@ -40,19 +40,11 @@ ShmContext::ShmContext(SharedTable table)
       table_(std::move(table)),
       spare_fd_(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
       node_socket_(listen_at(node_address(gid_), SOMAXCONN)),
-      pool_(std::make_shared<ArenaPool>(
-          [this](const Arena& arena) {
-            const std::lock_guard lock(control_mutex_);
-            for (auto& [socket, link] : links_) link->send(arena_message(arena));
-          },
-          [this](uint32_t id) {
-            const std::lock_guard lock(control_mutex_);
-            for (auto& [socket, link] : links_) link->send({.kind = MessageKind::arena_gone, .argument = id});
-          })) {}
-
-OutgoingMessage ShmContext::arena_message(const Arena& arena) {
-  return {.kind = MessageKind::arena, .argument = arena.id, .fds = {arena.fd.get(), -1}};
-}
+      pool_(std::make_shared<ArenaPool>([this](uint32_t id) {
+        const std::lock_guard lock(control_mutex_);
+        for (auto& [socket, link] : links_) link->withdraw_arena(id);
+      })),
+      sharing_(*pool_) {}
 
 std::shared_ptr<ShmContext> ShmContext::open() {
   auto context = std::make_shared<ShmContext>(SharedTable());
@@ -96,6 +88,7 @@ DeviceAttributes shm_device_attributes() {
   device.ports.push_back(port);
   device.capabilities = {{"atomics", "yes"},
                          {"acknowledged", "yes"},
+                         {"memory_windows", "yes"},
                          {"arena_memory", "direct"},
                          {"plain_memory", "process_vm where the kernel allows it, else staged by the peer"},
                          {"managed_connections", "by name, within one user"}};
@@ -107,13 +100,19 @@ std::shared_ptr<soft::SoftCompletionQueue> ShmContext::make_cq(uint32_t depth) {
       std::shared_ptr<soft::ProgressThread>(shared_from_this(), &progress_), depth);
 }
 
-std::shared_ptr<Memory> ShmContext::allocate(size_t bytes, bool huge_pages) {
+std::shared_ptr<Memory> ShmContext::allocate(size_t bytes, const MemoryOptions& options) {
   if (bytes > kMaxAllocation) throw Error("limit_exceeded", "allocate memory", "the block is too long");
-  return pool_->allocate(bytes, huge_pages, memory_node());
+  return pool_->allocate(bytes, options, memory_node());
 }
 
-soft::ArenaLocation ShmContext::locate(const std::byte* addr, size_t length) const {
-  return pool_->locate(addr, length);
+soft::ArenaLocation ShmContext::locate(const std::byte* addr, size_t length, uint32_t access,
+                                       const MemoryGroup* group) const {
+  return pool_->locate(addr, length, access, group);
+}
+
+void ShmContext::grant_access(uint32_t qp_num, uint32_t pd, const std::shared_ptr<Link>& link) {
+  link->offer_access({reinterpret_cast<uint64_t>(&probe_token_), probe_token_}, table_.fd.get());
+  sharing_.connected(qp_num, pd, link);
 }
 
 std::shared_ptr<soft::SoftQueuePair> ShmContext::make_qp(std::shared_ptr<soft::SoftDomain> domain,
@@ -138,19 +137,17 @@ void ShmContext::quiesce() {
                   [](const PeerAccess& a) { return a.epoch->load() != a.seen || !a.link->alive(); });
     accesses.insert(accesses.end(), accesses_.begin(), accesses_.end());
   }
-  bool all_ended = true;
   const uint64_t began = now_ns();
   for (const PeerAccess& access : accesses) {
     while (access.epoch->load(std::memory_order_acquire) == access.seen && access.link->alive()) {
       if (now_ns() - began > kPeerAccessLimitNs) {
         access.link->fail();
-        all_ended = false;
+        // A peer that was stopped in the middle of a copy may finish it much later: never reuse those bytes.
+        pool_->abandon(access.link->offered_arenas());
       }
       sched_yield();
     }
   }
-  // A peer that was stopped in the middle of a copy may finish it much later: never reuse those bytes.
-  if (!all_ended) pool_->abandon_all();
   wake();
 }
 
@@ -236,29 +233,18 @@ void ShmContext::disconnect_qp(uint32_t number) {
   }
 }
 
-std::shared_ptr<Link> ShmContext::add_link(UniqueFd socket) {
+std::shared_ptr<Link> ShmContext::add_link(UniqueFd socket, const std::string& dialled) {
   const auto pid = trusted_peer(socket.get());
   if (!pid) {
     send_message(socket.get(), {.kind = MessageKind::refuse, .service = ErrorCode("credentials").text()});
     return nullptr;
   }
-  auto link = std::make_shared<Link>(std::move(socket), *pid);
-  Hello hello{};
-  std::memcpy(hello.gid, gid_.data(), gid_.size());
-  hello.probe_addr = reinterpret_cast<uint64_t>(&probe_token_);
-  hello.probe_token = probe_token_;
-  const std::span payload(reinterpret_cast<const uint8_t*>(&hello), sizeof hello);
-  {
-    const std::lock_guard lock(control_mutex_);
-    if (!link->send({.kind = MessageKind::hello,
-                     .private_data = payload,
-                     .fds = {table_.read_only_fd.get(), progress_.doorbell()}})) {
-      return nullptr;
-    }
-    watch(link->socket());
-    links_[link->socket()] = link;
-  }
-  pool_->for_each([&](const Arena& arena) { link->send(arena_message(arena)); });
+  auto link = std::make_shared<Link>(std::move(socket), *pid, dialled);
+  const std::lock_guard lock(control_mutex_);
+  link->offer_hello(gid_);
+  if (!link->alive()) return nullptr;
+  watch(link->socket());
+  links_[link->socket()] = link;
   return link;
 }
 
@@ -274,7 +260,7 @@ std::shared_ptr<Link> ShmContext::link_to(const std::string& address) {
   UniqueFd socket = dial(address);
   if (!socket) return nullptr;
   if (!trusted_peer(socket.get())) throw Error("credentials", "connect", "the peer runs as another user");
-  auto link = add_link(std::move(socket));
+  auto link = add_link(std::move(socket), address);
   if (link) {
     const std::lock_guard lock(control_mutex_);
     links_by_address_[address] = link;
@@ -287,12 +273,12 @@ bool ShmContext::attach(ShmQueuePair& qp, int ring_fd, const Gid& gid, uint32_t 
   if (!link) return false;
   {
     const std::lock_guard lock(control_mutex_);
-    attaching_[qp.number()] = false;
+    attaching_[qp.number()] = {link.get(), false};
   }
   link->send({.kind = MessageKind::attach, .from_qp = qp.number(), .to_qp = peer_qp, .fds = {ring_fd, -1}});
   std::unique_lock lock(control_mutex_);
   control_changed_.wait_for(lock, kAttachTimeout, [&] {
-    return qp.is_bound_to(gid, peer_qp) || attaching_[qp.number()] || !link->alive();
+    return qp.is_bound_to(gid, peer_qp) || attaching_[qp.number()].refused || !link->alive();
   });
   attaching_.erase(qp.number());
   return qp.is_bound_to(gid, peer_qp);

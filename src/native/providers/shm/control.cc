@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <fstream>
 
 #include "util/error.h"
 
@@ -32,6 +33,17 @@ UniqueFd make_socket() {
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) throw Error("fd_limit", "open control socket", "socket() failed", errno);
   return fd;
+}
+
+// The uid that the kernel reports for users which this user namespace does not map; it identifies no user
+// there. Empty in the initial user namespace, where all users are mapped.
+std::optional<uid_t> overflow_uid() {
+  unsigned long first = 1, outside = 1, count = 0;
+  std::ifstream("/proc/self/uid_map") >> first >> outside >> count;
+  if (first == 0 && outside == 0 && count == UINT32_MAX) return std::nullopt;
+  uid_t uid = 65534;
+  std::ifstream("/proc/sys/kernel/overflowuid") >> uid;
+  return uid;
 }
 
 const sockaddr* as_sockaddr(const SocketAddress& address) {
@@ -83,6 +95,12 @@ Sent send_message(int socket, const OutgoingMessage& message) {
     sent = sendmsg(socket, &envelope, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   return sent >= 0 ? Sent::done : errno == EAGAIN ? Sent::busy : Sent::gone;
+}
+
+void send_wake(int socket) {
+  const ControlHeader header{.magic = kControlMagic, .version = kControlVersion, .kind = MessageKind::wake};
+  // The flags of the descriptor are this process's own: a peer cannot make this call block.
+  send(socket, &header, sizeof header, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 UnsentMessage::UnsentMessage(const OutgoingMessage& message)
@@ -179,6 +197,8 @@ std::optional<int> trusted_peer(int socket) {
   socklen_t length = sizeof peer;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != geteuid())
     return std::nullopt;
+  static const std::optional<uid_t> unmapped = overflow_uid();
+  if (peer.uid == unmapped) return std::nullopt;
   return peer.pid;
 }
 

@@ -40,6 +40,9 @@ enum class Sent { done, busy, gone };
 // Sends one message without waiting; `busy` when the peer's queue is full.
 Sent send_message(int socket, const OutgoingMessage& message);
 
+// Sends `wake`. A peer whose queue is full is awake.
+void send_wake(int socket);
+
 // A message that waits to be sent: owns what an OutgoingMessage only points to.
 class UnsentMessage {
  public:

@@ -9,13 +9,13 @@
 namespace verbena::shm {
 
 constexpr uint32_t kControlMagic = 0x4d534256;  // "VBSM"
-constexpr uint16_t kControlVersion = 1;
+constexpr uint16_t kControlVersion = 3;
 constexpr size_t kMaxPrivateData = 512;
 constexpr size_t kMaxServiceName = 80;
 constexpr size_t kMaxPayload = kMaxPrivateData + kMaxServiceName;
 
 enum class MessageKind : uint16_t {
-  hello = 1,    // identity; descriptors: region table (read-only), doorbell
+  hello = 1,    // identity
   refuse,       // refuses the link; payload: an error code
   arena,        // a new arena; argument: id; descriptor: memory
   arena_gone,   // argument: id
@@ -26,6 +26,10 @@ enum class MessageKind : uint16_t {
   reject,       // payload: private data; argument: 0 rejected by the program, 1 no listener
   established,  // the initiator has seen the accept
   disconnect,
+  access,   // the program has connected a QP to one of the peer's; descriptor: region table
+  wake,     // a doorbell: there is work in a ring
+  claim,    // asks whether the receiver opened the link whose hello had the nonce connection_id
+  claimed,  // the answer; argument: 0 yes, 1 no
 };
 
 struct ControlHeader {
@@ -42,12 +46,16 @@ struct ControlHeader {
 };
 static_assert(sizeof(ControlHeader) == 40);
 
-// The payload of hello.
+// The payload of hello. The GID is a claim until the process that listens at its address confirms the nonce.
 struct Hello {
   uint8_t gid[16];
+  uint64_t nonce;  // random, of this link
+};
+// The payload of access.
+struct AccessGrant {
   uint64_t probe_addr;  // process_vm_readv of these 8 bytes must return probe_token
   uint64_t probe_token;
 };
-static_assert(sizeof(Hello) == 32 && sizeof(Hello) <= kMaxPayload);
+static_assert(sizeof(Hello) == 24 && sizeof(AccessGrant) == 16);
 
 }  // namespace verbena::shm

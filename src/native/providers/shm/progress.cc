@@ -15,7 +15,10 @@
 namespace verbena::shm {
 namespace {
 
-constexpr int kStallCheckMs = 1, kWaitCheckMs = 2, kDeadlineCheckMs = 20, kRetryCheckMs = 100;
+constexpr int kMessagesAtOnce = 64;
+constexpr int kStallCheckMs = 1, kWaitCheckMs = 2, kDeadlineCheckMs = 20, kRetryCheckMs = 100,
+              kHelloCheckMs = 500;
+constexpr size_t kMaxSilentLinks = 64;  // of peers that have not sent their hello
 
 }  // namespace
 
@@ -71,11 +74,28 @@ int ShmContext::tick() {
     }
     for (auto& [socket, link] : links_) {
       if (link->flush()) within(kWaitCheckMs);
-      if (!link->alive()) dead.push_back(link);
+      if (!link->ready()) within(kHelloCheckMs);
+      if (!link->alive() || link->is_silent(now)) dead.push_back(link);
     }
   }
   for (const auto& link : dead) remove_link(link);
   return next_ms == INT_MAX ? -1 : next_ms;
+}
+
+// If too many peers have not sent their hello, closes the link of the one that connected first.
+void ShmContext::close_silent_link() {
+  std::shared_ptr<Link> first;
+  {
+    const std::lock_guard lock(control_mutex_);
+    size_t silent = 0;
+    for (const auto& [socket, link] : links_) {
+      if (link->ready() || !link->dialled().empty()) continue;
+      ++silent;
+      if (!first || link->opened_ns() < first->opened_ns()) first = link;
+    }
+    if (silent < kMaxSilentLinks) return;
+  }
+  remove_link(first);
 }
 
 void ShmContext::accept_links(int listener) {
@@ -91,8 +111,9 @@ void ShmContext::accept_links(int listener) {
       spare_fd_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
       return;
     }
+    close_silent_link();
     try {
-      add_link(std::move(socket));
+      add_link(std::move(socket), "");
     } catch (const Error&) {
       return;  // no descriptor is left: the peer's socket is closed
     }
@@ -100,7 +121,7 @@ void ShmContext::accept_links(int listener) {
 }
 
 void ShmContext::read_link(const std::shared_ptr<Link>& link) {
-  for (;;) {
+  for (int i = 0; i < kMessagesAtOnce; ++i) {  // epoll reports the rest again
     ControlMessage message;
     switch (receive_message(link->socket(), message)) {
       case Received::nothing:
@@ -130,6 +151,8 @@ bool ShmContext::handle(const std::shared_ptr<Link>& link, ControlMessage& messa
   }
   if (!link->ready()) return false;
   switch (kind) {
+    case MessageKind::access:
+      return link->take_access(message);
     case MessageKind::arena:
       return link->take_arena(message);
     case MessageKind::arena_gone: {
@@ -137,9 +160,16 @@ bool ShmContext::handle(const std::shared_ptr<Link>& link, ControlMessage& messa
       SoftContext::quiesce();  // no queue pair uses the arena after this
       return true;
     }
-    case MessageKind::attach:
-      handle_attach(link, message);
+    case MessageKind::wake:
+      return true;  // tick() drives the queue pairs
+    case MessageKind::claim:
+      handle_claim(link, message);
       return true;
+    case MessageKind::claimed:
+      handle_claimed(link, message);
+      return true;
+    case MessageKind::attach:
+      return handle_proved_attach(link, message);
     case MessageKind::attached:
       handle_attached(link, message);
       return true;
@@ -163,7 +193,7 @@ void ShmContext::handle_attach(const std::shared_ptr<Link>& link, ControlMessage
   UniqueFd ring;
   with_qp(message.header.to_qp, [&](soft::SoftQueuePair& soft_qp) {
     auto& qp = static_cast<ShmQueuePair&>(soft_qp);
-    if (!message.fds[0] || qp.state() == QpState::err) return;
+    if (!message.fds[0] || qp.state() == QpState::err || qp.is_managed()) return;
     UniqueFd own = qp.share_ring();
     if (qp.bind_peer(link, message.fds[0].get(), message.header.from_qp)) ring = std::move(own);
   });
@@ -177,6 +207,11 @@ void ShmContext::handle_attach(const std::shared_ptr<Link>& link, ControlMessage
 }
 
 void ShmContext::handle_attached(const std::shared_ptr<Link>& link, ControlMessage& message) {
+  {
+    const std::lock_guard lock(control_mutex_);
+    const auto waiting = attaching_.find(message.header.to_qp);
+    if (waiting == attaching_.end() || waiting->second.link != link.get()) return;  // not requested
+  }
   bool bound = false;
   with_qp(message.header.to_qp, [&](soft::SoftQueuePair& soft_qp) {
     auto& qp = static_cast<ShmQueuePair&>(soft_qp);
@@ -184,7 +219,7 @@ void ShmContext::handle_attached(const std::shared_ptr<Link>& link, ControlMessa
   });
   const std::lock_guard lock(control_mutex_);
   const auto waiting = attaching_.find(message.header.to_qp);
-  if (!bound && waiting != attaching_.end()) waiting->second = true;
+  if (!bound && waiting != attaching_.end()) waiting->second.refused = true;
   control_changed_.notify_all();
 }
 

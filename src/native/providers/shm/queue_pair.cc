@@ -46,7 +46,8 @@ UniqueFd ShmQueuePair::share_ring() {
     segment->header.doorbell_armed.store(1, std::memory_order_relaxed);
     in_.emplace(segment);
   }
-  return UniqueFd(fcntl(in_fd_.get(), F_DUPFD_CLOEXEC, 0));
+  // The connection manager sends it once; a peer that attaches directly may repeat its request.
+  return managed_ ? std::move(in_fd_) : UniqueFd(fcntl(in_fd_.get(), F_DUPFD_CLOEXEC, 0));
 }
 
 bool ShmQueuePair::bind_peer(const std::shared_ptr<Link>& link, int ring_fd, uint32_t peer_qp) {
@@ -68,6 +69,7 @@ bool ShmQueuePair::bind_peer(const std::shared_ptr<Link>& link, int ring_fd, uin
     peer_qp_ = peer_qp;
     peer_ring_ = info.st_ino;
     unreachable_ = false;
+    grant_access();
   }
   shm_.wake();
   return true;
@@ -76,6 +78,11 @@ bool ShmQueuePair::bind_peer(const std::shared_ptr<Link>& link, int ring_fd, uin
 bool ShmQueuePair::is_bound_to(const Gid& gid, uint32_t peer_qp) const {
   const std::lock_guard lock(lock_);
   return out_ && link_ && link_->gid() == gid && peer_qp_ == peer_qp;
+}
+
+bool ShmQueuePair::is_managed() const {
+  const std::lock_guard lock(lock_);
+  return managed_;
 }
 
 void ShmQueuePair::connect_wire(const QpAttributes& attributes) {
@@ -114,9 +121,10 @@ void ShmQueuePair::wire_state_changed(QpState state) {
                               : soft::can_respond(state) ? Responder::ready
                                                          : Responder::not_ready;
   header.responder.store(static_cast<uint32_t>(responder), std::memory_order_seq_cst);
+  gone ? shm_.revoke_access(number_) : grant_access();
   stalled_.store(false, std::memory_order_relaxed);
   header.stalled.store(0, std::memory_order_relaxed);
-  touched_ = true;
+  wake_pending_ = true;
   check_doorbell();
   if (state == QpState::err && receiving_) {
     receiving_ = false;
@@ -125,8 +133,17 @@ void ShmQueuePair::wire_state_changed(QpState state) {
   if (state == QpState::reset) drop_rings();
 }
 
+// Another process of the user may attach to any queue pair. It is given nothing before the program has moved
+// the queue pair to RTR, with that peer.
+void ShmQueuePair::grant_access() {
+  if (!out_ || !link_ || !soft::can_respond(state())) return;
+  if (attributes_.dest_gid != link_->gid() || attributes_.dest_qp_num != peer_qp_) return;
+  shm_.grant_access(number_, pd(), link_);
+}
+
 void ShmQueuePair::drop_rings() {
   end_access();
+  shm_.revoke_access(number_);
   if (auto access = current_access_locked()) shm_.track_access(std::move(*access));
   in_.reset();
   out_.reset();
@@ -135,7 +152,7 @@ void ShmQueuePair::drop_rings() {
   in_fd_.reset();
   unreachable_ = receiving_ = refused_ = managed_ = false;
   halted_at_ = kNever;
-  settled_ = 0;
+  finished_slots_ = 0;
   blocked_.store(false, std::memory_order_relaxed);
 }
 

@@ -30,6 +30,7 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   // Binds this QP to a peer's QP, whose ring becomes the outgoing ring. False when the QP is bound to another
   // peer.
   bool bind_peer(const std::shared_ptr<Link>& link, int ring_fd, uint32_t peer_qp);
+  bool is_managed() const;  // by the connection manager
   bool is_bound_to(const Gid& gid, uint32_t peer_qp) const;
 
   // For the progress thread.
@@ -68,9 +69,10 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   void transmit() override;
   void advance() override;
   bool send_at_once(const SendRequest& request, bool signal_all, uint32_t reserved) override;
-  size_t read_at_once(std::span<const SendRequest> batch) override;
+  size_t copy_at_once(std::span<const SendRequest> batch) override;
   void after_unlock() override;
   void receive_posted() override;
+  void grant_access();
   void drop_rings();
   std::optional<PeerAccess> current_access_locked() const;
 
@@ -83,7 +85,7 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   Slot* claim_slot();
   bool read_acknowledgements();
   bool fail_if_peer_gone();
-  void settle();
+  void finish_acknowledged();
   void halt(uint64_t index) { halted_at_ = std::min(halted_at_, index); }
   bool is_halted() const { return halted_at_ != kNever; }
   SlotHeader& begin_slot(Slot* slot, const soft::SendEntry& entry, SlotKind kind, uint32_t length);
@@ -125,12 +127,12 @@ class ShmQueuePair final : public soft::SoftQueuePair {
 
   // Sending.
   SentSlot sent_[kSlotCount];
-  uint64_t settled_ = 0;
+  uint64_t finished_slots_ = 0;
   uint32_t idle_checks_ = 0;
   bool send_side_waits_ = false;
   uint64_t halted_at_ = kNever;  // the entry that failed: nothing behind it starts
   bool accessing_ = false;       // between begin_access() and end_access()
-  bool touched_ = false;         // the peer may have to be woken
+  bool wake_pending_ = false;    // the peer may have to be woken
   uint32_t cached_rkey_ = 0;     // the region of the last access,
   uint64_t cached_offset_ = 0;   // and the difference between the peer's addresses and ours
   std::atomic<bool> doorbell_pending_{false};

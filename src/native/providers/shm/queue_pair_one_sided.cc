@@ -23,11 +23,12 @@ constexpr uint64_t kShortBytes = 512, kLineBytes = 64;
 // A copy of a region table entry, for consecutive accesses. It stays valid until end_access() and while the
 // lock is held, because removing a key waits for both. Its length is 0 if the key does not exist or does not
 // allow the access.
-struct Window {
-  Window() = default;
-  Window(const soft::RegionEntry* table, uint32_t wanted, uint32_t pd, uint32_t needed) : key(wanted) {
+struct CachedRegion {
+  CachedRegion() = default;
+  CachedRegion(const soft::RegionEntry* table, uint32_t wanted, uint32_t pd, uint32_t qp_num, uint32_t needed)
+      : key(wanted) {
     const soft::RegionEntry* entry = soft::find_region(table, wanted);
-    if (!entry || entry->pd != pd || (entry->access & needed) != needed) return;
+    if (!entry || !soft::is_usable(*entry, pd, qp_num) || (entry->access & needed) != needed) return;
     addr = entry->addr, length = entry->length;
     arena = entry->arena, arena_offset = entry->arena_offset;
   }
@@ -69,20 +70,20 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
   // Requests are executed in order, so the peer must first consume those in the ring.
   if (out_->outstanding() > 0) {
     if (!read_acknowledgements()) return finish(entry, Status::bad_resp_err);
-    settle();
+    finish_acknowledged();
     // A busy-polling peer consumes a slot within a microsecond. Before a long copy, waiting for that costs
     // less than a retry by the progress thread.
     for (uint64_t checks = entry.length / kBytesPerCheck; checks > 0 && out_->outstanding() > 0; --checks) {
       cpu_relax();
       if (!read_acknowledgements()) return finish(entry, Status::bad_resp_err);
-      settle();
+      finish_acknowledged();
     }
     if (out_->outstanding() > 0) return Step::blocked;
   }
   const uint32_t needed = soft::remote_access_of(entry.opcode);
   const auto refuse = [&](Status status) {
     out_->header().fault.store(static_cast<uint32_t>(status), std::memory_order_relaxed);
-    touched_ = true;
+    wake_pending_ = true;
     return finish(entry, status);
   };
   const bool atomic = needed == access::remote_atomic;
@@ -92,21 +93,28 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
     return refuse(Status::rem_inv_req_err);
   }
   if (entry.length > 0) {
+    if (!link_->regions()) return Step::blocked;  // the table has not arrived yet
     begin_access();
     // Checked again after the access has begun: a peer that closes its ring first changes `responder` and
     // then checks for accesses.
     if (out_->header().responder.load(std::memory_order_seq_cst) != static_cast<uint32_t>(Responder::ready))
       return Step::blocked;
     const soft::RegionEntry* region = nullptr;
-    const Status status = soft::check_remote(link_->regions(), entry.rkey,
-                                             out_->header().protection_domain.load(std::memory_order_relaxed),
+    const uint32_t peer_pd = out_->header().protection_domain.load(std::memory_order_relaxed);
+    const Status status = soft::check_remote(link_->regions(), entry.rkey, peer_pd, peer_qp_,
                                              entry.remote_addr, entry.length, needed, &region);
     if (status != Status::success) return refuse(status);
     const uint32_t arena = region->arena;
     if (arena == 0) return access_plain(index);
-    std::byte* target =
+    const auto [target, is_mapped] =
         link_->arena_bytes(arena, region->arena_offset + (entry.remote_addr - region->addr), entry.length);
-    if (!target) return Step::blocked;  // the arena's descriptor has not arrived yet
+    if (!is_mapped) return Step::blocked;  // the arena's descriptor has not arrived yet
+    if (!target) return finish(entry, Status::bad_resp_err);  // an impossible entry
+    if (needed != access::remote_read && !link_->is_writable(arena)) return refuse(Status::rem_access_err);
+    // The peer chose the offset in the arena: where it is not aligned, an atomic access could end this
+    // process.
+    if (atomic && reinterpret_cast<uint64_t>(target) % sizeof(uint64_t) != 0)
+      return finish(entry, Status::bad_resp_err);
     cached_rkey_ = entry.rkey;
     cached_offset_ = reinterpret_cast<uint64_t>(target) - entry.remote_addr;
     return access_directly(index, target);
@@ -115,8 +123,8 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
   return with_immediate ? send_immediate(index) : finish(entry, Status::success);
 }
 
-// Prefetches the remote memory of READs that were posted together, so that their cache misses overlap. Only a
-// hint: the cached address may be out of date.
+// Prefetches the remote memory of requests that were posted together, so that their cache misses overlap.
+// Only a hint: the cached address may be out of date.
 void ShmQueuePair::prefetch_remote(uint32_t rkey, uint64_t remote_addr, uint64_t length) const {
   if (rkey != cached_rkey_ || length > kShortBytes) return;
   const uint64_t at = remote_addr + cached_offset_;
@@ -125,47 +133,54 @@ void ShmQueuePair::prefetch_remote(uint32_t rkey, uint64_t remote_addr, uint64_t
   }
 }
 
-// The fast path for a batch of short READs, for which a queue entry costs more than the copy. Stops at the
-// first request that is not a plain, unsignaled READ; the caller puts the rest into the send queue.
-size_t ShmQueuePair::read_at_once(std::span<const SendRequest> batch) {
-  const auto is_ordinary = [](const SendRequest& request) {
-    return request.opcode == Opcode::read && request.flags == 0 && !request.crc32c &&
-           request.local.size() == 1 && request.local[0].length > 0 &&
-           request.local[0].length < kFragmentBytes;
+// The fast path for a batch of short READs or WRITEs, for which a queue entry costs more than the copy. Stops
+// at the first request that is not a plain, unsignaled one of the first's opcode; the caller puts the rest
+// into the send queue.
+size_t ShmQueuePair::copy_at_once(std::span<const SendRequest> batch) {
+  if (batch.empty()) return 0;
+  const Opcode opcode = batch[0].opcode;
+  const bool writes = opcode == Opcode::write;
+  const auto is_ordinary = [opcode](const SendRequest& request) {
+    return request.opcode == opcode && request.flags == 0 && !request.crc32c && request.local.size() == 1 &&
+           request.local[0].length > 0 && request.local[0].length < kFragmentBytes;
   };
-  if (batch.empty() || !is_ordinary(batch[0]) || !send_queue_.allows(Opcode::read) ||
+  if ((opcode != Opcode::read && !writes) || !is_ordinary(batch[0]) || !send_queue_.allows(opcode) ||
       send_queue_.head() != send_queue_.tail() || is_halted() || !may_transmit() || !out_ ||
-      out_->outstanding() > 0) {
+      out_->outstanding() > 0 || !link_->regions()) {
     return 0;
   }
   begin_access();
+  const uint32_t needed = soft::remote_access_of(opcode);
   const RingHeader& peer = out_->header();
-  const bool may_read =
+  const bool may_access =
       peer.responder.load(std::memory_order_seq_cst) == static_cast<uint32_t>(Responder::ready) &&
-      (peer.access_flags.load(std::memory_order_relaxed) & access::remote_read) != 0;
+      (peer.access_flags.load(std::memory_order_relaxed) & needed) != 0;
   const uint32_t peer_pd = peer.protection_domain.load(std::memory_order_relaxed);
-  Window local, remote;
+  CachedRegion local, remote;
   size_t done = 0, expected = 1;
-  for (; may_read && done < batch.size() && is_ordinary(batch[done]); ++done) {
+  for (; may_access && done < batch.size() && is_ordinary(batch[done]); ++done) {
     for (; expected < std::min(batch.size(), done + 1 + kPrefetched); ++expected) {
       prefetch_remote(batch[expected].rkey, batch[expected].remote_addr,
                       soft::total_length(batch[expected].local));
     }
     const SendRequest& request = batch[done];
-    const Sge& to = request.local[0];
-    if (to.lkey != local.key)
-      local = Window(context().regions().entries(), to.lkey, pd(), access::local_write);
+    const Sge& here = request.local[0];
+    if (here.lkey != local.key) {
+      local = CachedRegion(context().regions().entries(), here.lkey, pd(), number_,
+                           writes ? 0 : access::local_write);
+    }
     if (request.rkey != remote.key) {
-      remote = Window(link_->regions(), request.rkey, peer_pd, access::remote_read);
+      remote = CachedRegion(link_->regions(), request.rkey, peer_pd, peer_qp_, needed);
       if (remote.arena == 0) break;
-      const std::byte* base = link_->arena_bytes(remote.arena, remote.arena_offset, remote.length);
-      if (!base) break;
+      const std::byte* base = link_->arena_bytes(remote.arena, remote.arena_offset, remote.length).at;
+      if (!base || (writes && !link_->is_writable(remote.arena))) break;
       cached_rkey_ = remote.key;
       cached_offset_ = reinterpret_cast<uint64_t>(base) - remote.addr;
     }
-    if (!local.covers(to.addr, to.length) || !remote.covers(request.remote_addr, to.length)) break;
-    soft::copy_bytes(reinterpret_cast<std::byte*>(to.addr),
-                     reinterpret_cast<const std::byte*>(request.remote_addr + cached_offset_), to.length);
+    if (!local.covers(here.addr, here.length) || !remote.covers(request.remote_addr, here.length)) break;
+    auto* own = reinterpret_cast<std::byte*>(here.addr);
+    auto* peers = reinterpret_cast<std::byte*>(request.remote_addr + cached_offset_);
+    soft::copy_bytes(writes ? peers : own, writes ? own : peers, here.length);
   }
   end_access();
   return done;

@@ -32,7 +32,7 @@ bool ShmQueuePair::take_slot(Slot* slot) {
   const SlotHeader header = slot->header;
   std::atomic_signal_fence(std::memory_order_seq_cst);  // the copy is what is checked and used
   if (out_ && !out_->acknowledge(header.acknowledged)) return fault(Status::rem_inv_req_err);
-  if (header.flags & slot_flag::wants_ack) touched_ = true;
+  if (header.flags & slot_flag::wants_ack) wake_pending_ = true;
   switch (header.kind) {
     case SlotKind::send:
       return take_message(slot, header);
@@ -122,7 +122,7 @@ bool ShmQueuePair::take_staged(Slot* slot, const SlotHeader& header) {
     return fault(Status::rem_inv_req_err);
   }
   const soft::RegionEntry* region = nullptr;
-  const Status status = soft::check_remote(context().regions().entries(), header.rkey, pd(),
+  const Status status = soft::check_remote(context().regions().entries(), header.rkey, pd(), number(),
                                            operands.remote_addr, header.length, needed, &region);
   if (status != Status::success) return fault(status);
 
@@ -148,7 +148,7 @@ bool ShmQueuePair::take_staged(Slot* slot, const SlotHeader& header) {
 void ShmQueuePair::refuse(Status for_sender) {
   RingHeader& header = in_->header();
   refused_ = true;
-  touched_ = true;
+  wake_pending_ = true;
   in_->publish_consumed();
   header.failed_slot.store(in_->consumed(), std::memory_order_relaxed);
   header.failed_status.store(static_cast<uint32_t>(for_sender), std::memory_order_release);

@@ -85,14 +85,14 @@ void ShmQueuePair::advance() {
     return check_doorbell();
   }
   send_side_waits_ = false;
-  if (out_ && settled_ < out_->produced()) {
+  if (out_ && finished_slots_ < out_->produced()) {
     // While a thread busy-polls, the acknowledgement usually comes with the peer's next message. Reading the
     // ring's header in each call would needlessly take the cache line away from the peer.
     if (!arrived && (!is_polled() || ++idle_checks_ > kIdleChecks)) {
       if (!read_acknowledgements()) return fail(Status::bad_resp_err);
       fail_if_peer_gone();
     }
-    settle();
+    finish_acknowledged();
   }
   if (send_queue_.next() != send_queue_.tail()) return transmit();
   reap();
@@ -120,7 +120,7 @@ ShmQueuePair::Step ShmQueuePair::start(uint64_t index) {
 bool ShmQueuePair::fail_if_peer_gone() {
   const uint32_t responder = out_->header().responder.load(std::memory_order_acquire);
   if (responder != static_cast<uint32_t>(Responder::gone)) return false;
-  if (read_acknowledgements()) settle();
+  if (read_acknowledgements()) finish_acknowledged();
   if (out_->outstanding() > 0 && !is_halted()) {
     const uint64_t first = sent_[out_->acknowledged() % kSlotCount].entry;
     finish(send_queue_.at(first), Status::retry_exc_err);
@@ -132,7 +132,7 @@ bool ShmQueuePair::fail_if_peer_gone() {
 Slot* ShmQueuePair::claim_slot() {
   Slot* slot = out_->try_claim();
   if (slot) return slot;
-  if (read_acknowledgements()) settle();
+  if (read_acknowledgements()) finish_acknowledged();
   return is_halted() ? nullptr : out_->try_claim();
 }
 
@@ -166,7 +166,7 @@ ShmQueuePair::SentSlot& ShmQueuePair::publish(Slot* slot, uint64_t index) {
   sent.ends_entry = true;
   out_->publish(slot);
   idle_checks_ = 0;
-  touched_ = true;
+  wake_pending_ = true;
   return sent;
 }
 
@@ -251,16 +251,16 @@ bool ShmQueuePair::read_acknowledgements() {
       slot >= out_->produced()) {
     return false;
   }
-  settle();
+  finish_acknowledged();
   const uint64_t index = sent_[slot % kSlotCount].entry;
   finish(send_queue_.at(index), static_cast<Status>(failed));
   halt(index);
   return true;
 }
 
-void ShmQueuePair::settle() {
-  for (; settled_ < out_->acknowledged(); ++settled_) {
-    const SentSlot& sent = sent_[settled_ % kSlotCount];
+void ShmQueuePair::finish_acknowledged() {
+  for (; finished_slots_ < out_->acknowledged(); ++finished_slots_) {
+    const SentSlot& sent = sent_[finished_slots_ % kSlotCount];
     SendEntry& entry = send_queue_.at(sent.entry);
     if (sent.kind == SlotKind::staged_read || sent.kind == SlotKind::staged_atomic) {
       // The region may have been closed since the request was posted.
@@ -271,14 +271,14 @@ void ShmQueuePair::settle() {
         entry.status = Status::loc_prot_err;
       }
     }
-    if (sent.has_payload) out_->release_payload(settled_);
+    if (sent.has_payload) out_->release_payload(finished_slots_);
     if (sent.ends_entry) entry.finished = true;
   }
 }
 
 void ShmQueuePair::check_doorbell() {
-  if (!touched_ || !out_) return;
-  touched_ = false;
+  if (!wake_pending_ || !out_) return;
+  wake_pending_ = false;
   // The peer arms its doorbell, then checks the ring; this thread fills the ring, then checks the doorbell.
   // Without the fence each could miss the other's store.
   std::atomic_thread_fence(std::memory_order_seq_cst);

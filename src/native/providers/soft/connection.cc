@@ -59,7 +59,7 @@ bool SoftConnection::change(ConnectionState state, ErrorCode code, std::span<con
     detail_ = std::move(detail);
     if (!private_data.empty()) private_data_.assign(private_data.begin(), private_data.end());
   }
-  event_.signal();
+  changed_.signal();
   return true;
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "providers/soft/queue_pair.h"
-#include "util/fd.h"
+#include "verbs/state_signal.h"
 
 namespace verbena::soft {
 
@@ -26,8 +26,12 @@ class SoftConnection : public Connection {
   std::string error_detail() const final;
   std::string peer() const final { return peer_; }
   std::vector<uint8_t> private_data() const final;
-  int fileno() const final { return event_.get(); }
-  void acknowledge() final { event_.clear(); }
+  int fileno() const final { return changed_.fileno(); }
+  void acknowledge() final { changed_.clear(); }
+  bool on_change(std::function<void()> callback) final {
+    changed_.on_signal(std::move(callback));
+    return true;
+  }
 
   uint32_t qp_number() const { return qp_->number(); }
   uint64_t deadline_ns() const { return deadline_ns_; }
@@ -54,7 +58,7 @@ class SoftConnection : public Connection {
   ErrorCode code_;
   std::string detail_;
   std::vector<uint8_t> private_data_;
-  EventFd event_;
+  const StateSignal changed_;
 };
 
 }  // namespace verbena::soft

@@ -5,7 +5,7 @@
 #include <cerrno>
 
 #include "util/error.h"
-#include "util/numa.h"
+#include "util/processor/numa.h"
 #include "util/random.h"
 
 namespace verbena::soft {
@@ -38,6 +38,24 @@ class AnonymousMemory final : public Memory {
   size_t size_, mapped_;
 };
 
+class SoftWindow final : public MemoryWindow {
+ public:
+  SoftWindow(std::shared_ptr<SoftContext> context, uint32_t scope, uint32_t key, uint32_t arena)
+      : context_(std::move(context)), scope_(scope), key_(key), arena_(arena) {}
+  ~SoftWindow() override { SoftWindow::invalidate(); }
+  uint32_t rkey() const override { return key_; }
+  void invalidate() override {
+    if (invalid_.exchange(true)) return;
+    context_->regions().remove(key_);
+    context_->unshare(scope_, arena_);
+  }
+
+ private:
+  const std::shared_ptr<SoftContext> context_;
+  const uint32_t scope_, key_, arena_;
+  std::atomic<bool> invalid_{false};
+};
+
 }  // namespace
 
 std::shared_ptr<ProtectionDomain> SoftContext::alloc_pd() {
@@ -54,7 +72,9 @@ std::shared_ptr<CompletionQueue> SoftContext::create_cq(uint32_t depth) {
   return cq;
 }
 
-ArenaLocation SoftContext::locate(const std::byte*, size_t) const { return {}; }
+ArenaLocation SoftContext::locate(const std::byte*, size_t, uint32_t, const MemoryGroup*) const { return {}; }
+void SoftContext::share(uint32_t, uint32_t) {}
+void SoftContext::unshare(uint32_t, uint32_t) {}
 
 void SoftContext::quiesce() {
   // All local copying happens under a QP's lock, so taking each lock once is a grace period.
@@ -84,7 +104,7 @@ std::shared_ptr<MemoryRegion> SoftDomain::register_memory(std::byte* addr, size_
   check_access_flags(access);
   if (length > kMaxRegionBytes) throw Error("limit_exceeded", "register memory", "the region is too long");
   if (pin) pin_memory(addr, length);
-  const ArenaLocation at = context_->locate(addr, length);
+  const ArenaLocation at = context_->locate(addr, length, access, nullptr);
   uint32_t key = 0;
   try {
     key = context_->regions().insert(id_, reinterpret_cast<uint64_t>(addr), length, access, at.arena,
@@ -93,15 +113,34 @@ std::shared_ptr<MemoryRegion> SoftDomain::register_memory(std::byte* addr, size_
     if (pin) unpin_memory(addr, length);
     throw;
   }
-  auto* context = context_.get();
+  const bool is_local_only = (access & access::remote) == 0;
+  if (!is_local_only) context_->share(id_, at.arena);
   // No peer has to be waited for when peers may not use the region.
-  const bool is_local_only =
-      at.arena == 0 && (access & (access::remote_read | access::remote_write | access::remote_atomic)) == 0;
-  const auto quiesce = [context, is_local_only] {
-    is_local_only ? context->SoftContext::quiesce() : context->quiesce();
+  const auto quiesce = [context = context_.get(), is_local_only, scope = id_,
+                        arena = at.arena](bool has_peers) {
+    if (!is_local_only) context->unshare(scope, arena);
+    return has_peers ? context->quiesce() : context->SoftContext::quiesce();
   };
-  return std::make_shared<SoftRegion>(context_->regions(), shared_from_this(), key, addr, length, pin,
+  return std::make_shared<SoftRegion>(context_->regions(), shared_from_this(), key, addr, length, access, pin,
                                       quiesce);
+}
+
+std::shared_ptr<MemoryWindow> SoftDomain::bind_window(const std::shared_ptr<MemoryRegion>& region,
+                                                      uint32_t access, const std::shared_ptr<QueuePair>& qp,
+                                                      const MemoryGroup* group) {
+  auto* whole = dynamic_cast<SoftRegion*>(region.get());
+  auto* user = dynamic_cast<SoftQueuePair*>(qp.get());
+  if (!whole || !whole->is_of(this) || !user || user->domain() != this) {
+    throw Error("invalid_argument", "bind a window", "region and queue pair must belong to this domain");
+  }
+  check_window(whole->access(), access, user->state());
+  const ArenaLocation at = context_->locate(whole->addr(), whole->length(), access, group);
+  const uint32_t scope = window_scope(user->number());
+  const uint32_t key = context_->regions().insert(scope, reinterpret_cast<uint64_t>(whole->addr()),
+                                                  whole->length(), access, at.arena, at.offset);
+  context_->share(scope, at.arena);
+  return bound(std::make_shared<SoftWindow>(context_, scope, key, at.arena), whole->windows(),
+               user->windows());
 }
 
 std::shared_ptr<QueuePair> SoftDomain::create_qp(const QpOptions& options) {

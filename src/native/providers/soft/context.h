@@ -29,9 +29,14 @@ class SoftContext : public Context, public std::enable_shared_from_this<SoftCont
   virtual std::shared_ptr<SoftQueuePair> make_qp(std::shared_ptr<SoftDomain> domain, const QpOptions& options,
                                                  uint32_t number) = 0;
   virtual std::shared_ptr<SoftCompletionQueue> make_cq(uint32_t depth) = 0;
-  virtual ArenaLocation locate(const std::byte* addr, size_t length) const;
+  // The arena that contains this memory, if peers of this group (null: of any) may map it for this access.
+  virtual ArenaLocation locate(const std::byte* addr, size_t length, uint32_t access,
+                               const MemoryGroup* group) const;
+  // A region or window was published: peers within its scope will need the arena.
+  virtual void share(uint32_t scope, uint32_t arena);
+  virtual void unshare(uint32_t scope, uint32_t arena);
   // Returns when no thread of this process and no peer uses a region whose key was removed before.
-  virtual void quiesce();
+  void quiesce() override;
 
   std::shared_ptr<SoftQueuePair> create_qp(std::shared_ptr<SoftDomain> domain, const QpOptions& options);
   void remove_qp(SoftQueuePair& qp);
@@ -64,6 +69,9 @@ class SoftDomain final : public ProtectionDomain, public std::enable_shared_from
 
   std::shared_ptr<MemoryRegion> register_memory(std::byte* addr, size_t length, uint32_t access,
                                                 bool pin) override;
+  std::shared_ptr<MemoryWindow> bind_window(const std::shared_ptr<MemoryRegion>& region, uint32_t access,
+                                            const std::shared_ptr<QueuePair>& qp,
+                                            const MemoryGroup* group) override;
   std::shared_ptr<QueuePair> create_qp(const QpOptions& options) override;
   std::shared_ptr<SharedReceiveQueue> create_srq(uint32_t max_recv, uint32_t max_sge) override;
   void close() override {}

@@ -7,7 +7,8 @@
 
 #include "providers/soft/polled_completion_queue.h"
 #include "util/error.h"
-#include "util/thread_name.h"
+#include "util/fatal.h"
+#include "util/processor/thread_name.h"
 
 namespace verbena::soft {
 
@@ -18,7 +19,7 @@ ProgressThread::ProgressThread() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
 void ProgressThread::start(const char* name, std::function<void(const std::stop_token&)> body) {
   thread_ = std::jthread([name, body = std::move(body)](const std::stop_token& stop) {
     name_thread(name);
-    body(stop);
+    or_end_process(name, [&] { body(stop); });
   });
 }
 

@@ -56,7 +56,7 @@ PostResult SoftQueuePair::post_send(std::span<const SendRequest> batch) {
         send_at_once(batch[0], options_.signal_all, unpolled)) {
       result.accepted = 1;
     } else {
-      const size_t done = options_.signal_all ? 0 : read_at_once(batch);
+      const size_t done = options_.signal_all ? 0 : copy_at_once(batch);
       result = post_in_order(batch.subspan(done), unpolled);
       result.accepted += done;
     }
@@ -132,6 +132,7 @@ void SoftQueuePair::modify(const QpAttributes& wanted) {
     merge_attributes(merged, wanted);
     connect_wire(merged);
   }
+  if (wanted.state == QpState::reset) windows_.invalidate();  // its next peer is another one
   {
     const std::lock_guard lock(lock_);
     if (is_closed_.load()) throw Error("closed", "modify queue pair", "the queue pair is closed");
@@ -162,6 +163,7 @@ void SoftQueuePair::set_state(QpState state) {
 void SoftQueuePair::close() {
   std::call_once(closed_, [this] {
     is_closed_.store(true);
+    windows_.close();
     {
       const std::lock_guard lock(lock_);
       send_queue_.clear();

@@ -12,6 +12,7 @@
 #include "providers/soft/receive_queue.h"
 #include "providers/soft/regions.h"
 #include "providers/soft/send_queue.h"
+#include "providers/soft/windows.h"
 #include "util/spinlock.h"
 #include "verbs/provider.h"
 
@@ -26,6 +27,9 @@ class SoftQueuePair : public QueuePair, public Progressor {
 
   PostResult post_send(std::span<const SendRequest> batch) final;
   PostResult post_recv(std::span<const RecvRequest> batch) final;
+  uint32_t pd() const;
+  const SoftDomain* domain() const { return domain_.get(); }
+  BoundWindows& windows() { return windows_; }
   uint32_t number() const final { return number_; }
   QpState state() const final { return state_.load(std::memory_order_acquire); }
   QpLimits limits() const final { return options_.limits; }
@@ -46,8 +50,8 @@ class SoftQueuePair : public QueuePair, public Progressor {
   virtual void advance() = 0;   // receives what has arrived, then calls transmit()
   // Fast path for one request with nothing in front of it: true if it was sent and entered in the queue.
   virtual bool send_at_once(const SendRequest&, bool /*signal_all*/, uint32_t /*reserved*/) { return false; }
-  // Fast path for unsignaled READs at the head of a batch: the number of READs that are done.
-  virtual size_t read_at_once(std::span<const SendRequest>) { return 0; }
+  // Fast path for unsignaled READs, or WRITEs, at the head of a batch: the number of requests that are done.
+  virtual size_t copy_at_once(std::span<const SendRequest>) { return 0; }
   virtual void after_unlock() {}       // rings doorbells, outside the lock
   virtual void receive_posted() {}     // a receive was posted; called without the lock
   virtual void disconnect_wire() = 0;  // part of close(): called once, without the lock
@@ -66,7 +70,6 @@ class SoftQueuePair : public QueuePair, public Progressor {
   void complete_receive(const PostedReceive& receive, Status status, uint32_t bytes,
                         const uint32_t* immediate, bool solicited, WcOpcode opcode = WcOpcode::recv);
   SoftCompletionQueue& recv_cq() { return *recv_cq_; }
-  uint32_t pd() const;
   SoftContext& context() const;
 
   const uint32_t number_;
@@ -92,6 +95,7 @@ class SoftQueuePair : public QueuePair, public Progressor {
   std::mutex modify_mutex_;
   std::once_flag closed_;
   std::atomic<bool> is_closed_{false};
+  BoundWindows windows_;
 };
 
 }  // namespace verbena::soft

@@ -11,18 +11,19 @@
 
 namespace verbena::soft {
 
-uint32_t RegionTable::insert(uint32_t pd, uint64_t addr, uint64_t length, uint32_t access_flags,
+uint32_t RegionTable::insert(uint32_t scope, uint64_t addr, uint64_t length, uint32_t access_flags,
                              uint32_t arena, uint64_t arena_offset) {
   const std::lock_guard lock(mutex_);
-  if (count_ == kMaxRegions) {
+  const uint32_t most = is_window_scope(scope) ? kMaxWindows : kMaxRegions;
+  if (count_ >= most) {
     throw Error("limit_exceeded", "register memory",
-                "the context has " + std::to_string(kMaxRegions) + " regions already");
+                "the context has " + std::to_string(most) + " regions and windows already");
   }
   for (;;) {
     const auto key = random_value<uint32_t>();
     RegionEntry& entry = entries_[key & (kRegionSlots - 1)];
     if (key == 0 || entry.key.load(std::memory_order_relaxed) != 0) continue;
-    entry.pd = pd;
+    entry.scope = scope;
     entry.addr = addr;
     entry.length = length;
     entry.access = access_flags;
@@ -49,10 +50,11 @@ std::shared_ptr<RegionEntry> private_region_entries() {
           [](RegionEntry* entries) { munmap(entries, kRegionTableBytes); }};
 }
 
-Status check_remote(const RegionEntry* table, uint32_t key, uint32_t pd, uint64_t addr, uint64_t length,
-                    uint32_t needed_access, const RegionEntry** entry) {
+Status check_remote(const RegionEntry* table, uint32_t key, uint32_t pd, uint32_t qp_num, uint64_t addr,
+                    uint64_t length, uint32_t needed_access, const RegionEntry** entry) {
   const RegionEntry* found = find_region(table, key);
-  if (!found || found->pd != pd || !covers(*found, addr, length)) return Status::rem_access_err;
+  if (!found || !is_usable(*found, pd, qp_num) || !covers(*found, addr, length))
+    return Status::rem_access_err;
   if ((found->access & needed_access) != needed_access) return Status::rem_access_err;
   *entry = found;
   return Status::success;
@@ -93,19 +95,22 @@ void pin_memory(std::byte* addr, size_t length) {
 void unpin_memory(std::byte* addr, size_t length) { munlock(addr, length); }
 
 SoftRegion::SoftRegion(RegionTable& table, std::shared_ptr<void> owner, uint32_t key, std::byte* addr,
-                       size_t length, bool pinned, std::function<void()> quiesce)
+                       size_t length, uint32_t access, bool pinned, std::function<void(bool)> quiesce)
     : table_(table),
       owner_(std::move(owner)),
+      identity_(owner_.get()),
       key_(key),
       addr_(addr),
       length_(length),
+      access_(access),
       pinned_(pinned),
       quiesce_(std::move(quiesce)) {}
 
 void SoftRegion::close() {
   std::call_once(closed_, [this] {
     table_.remove(key_);
-    quiesce_();
+    const bool had_windows = windows_.close();
+    quiesce_(had_windows || (access_ & access::remote) != 0);
     if (pinned_) unpin_memory(addr_, length_);
     quiesce_ = nullptr;
     owner_.reset();

@@ -9,13 +9,18 @@
 #include "util/error.h"
 
 namespace verbena::soft {
+namespace {
+
+constexpr uint32_t kInitialEntries = 16;
+
+}  // namespace
 
 SendQueue::SendQueue(const QpLimits& limits)
     : depth_(limits.max_send),
       max_sge_(limits.max_send_sge),
       max_inline_(limits.max_inline),
-      mask_(std::bit_ceil(std::clamp(limits.max_send, 1u, kMaxDepth)) - 1),
-      pieces_per_entry_(std::max<uint32_t>(limits.max_send_sge, 1)) {
+      pieces_per_entry_(std::max<uint32_t>(limits.max_send_sge, 1)),
+      mask_(std::bit_ceil(std::clamp(limits.max_send, 1u, kInitialEntries)) - 1) {
   const auto refuse = [](const char* what, uint32_t limit) {
     throw Error("limit_exceeded", "create queue pair",
                 std::string(what) + " is above " + std::to_string(limit));
@@ -27,11 +32,36 @@ SendQueue::SendQueue(const QpLimits& limits)
     throw Error("invalid_argument", "create queue pair", "max_send must be at least 1");
   entries_.resize(mask_ + 1);
   pieces_.resize(entries_.size() * pieces_per_entry_);
-  inline_bytes_.resize(entries_.size() * limits.max_inline);
+  inline_bytes_.resize(entries_.size());
+}
+
+void SendQueue::grow() {
+  const uint64_t mask = 2 * mask_ + 1;
+  std::vector<SendEntry> entries(mask + 1);
+  std::vector<Sge> pieces(entries.size() * pieces_per_entry_);
+  std::vector<std::unique_ptr<std::byte[]>> inline_bytes(entries.size());
+  for (uint64_t index = head_; index != tail_; ++index) {
+    SendEntry& entry = entries[index & mask] = at(index);
+    Sge* moved = pieces.data() + (index & mask) * pieces_per_entry_;
+    std::copy(entry.local.begin(), entry.local.end(), moved);
+    entry.local = {moved, entry.local.size()};
+    inline_bytes[index & mask] = std::move(inline_bytes_[index & mask_]);  // at the same address
+  }
+  entries_.swap(entries);
+  pieces_.swap(pieces);
+  inline_bytes_.swap(inline_bytes);
+  mask_ = mask;
+}
+
+std::byte* SendQueue::inline_bytes_of(uint64_t index) {
+  auto& bytes = inline_bytes_[index & mask_];
+  if (!bytes) bytes = std::make_unique_for_overwrite<std::byte[]>(max_inline_);
+  return bytes.get();
 }
 
 // Field by field: to copy an aggregate that was just built elsewhere costs a store-forwarding stall.
 SendEntry& SendQueue::fill_next(const SendRequest& request, bool signal_all, uint64_t length) {
+  if (tail_ - head_ > mask_) grow();
   SendEntry& entry = at(tail_);
   entry.id = request.id;
   entry.length = length;
@@ -69,10 +99,10 @@ PostResult SendQueue::append(std::span<const SendRequest> batch, bool signal_all
       return {i, PostError::inline_too_long};
     if (room() <= reserved) return {i, PostError::full};
 
-    Sge* pieces = pieces_of(tail_);
     SendEntry& entry = fill_next(request, signal_all, length);
+    Sge* pieces = pieces_of(tail_);
     if (inlined) {
-      std::byte* copy = inline_bytes_.data() + (tail_ & mask_) * max_inline_;
+      std::byte* copy = inline_bytes_of(tail_);
       gather(request.local, 0, copy, length);
       pieces[0] = {reinterpret_cast<uint64_t>(copy), static_cast<uint32_t>(length), 0};
       entry.local = {pieces, length > 0 ? 1u : 0u};

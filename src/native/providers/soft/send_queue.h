@@ -1,7 +1,9 @@
-// The send queue of one QP: a bounded ring into which requests are copied when they are posted, so that no
-// post allocates. Entries: head (oldest unfinished) .. next (first that the wire has not taken) .. tail.
+// The send queue of one QP: a bounded ring into which requests are copied when they are posted. Its storage
+// grows with the number of requests that wait at once, since most queue pairs of a node with thousands of
+// sessions need little of their depth. Entries: head (oldest unfinished) .. next (first that the wire has not taken) .. tail.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -56,14 +58,16 @@ class SendQueue {
 
  private:
   SendEntry& fill_next(const SendRequest& request, bool signal_all, uint64_t length);
+  void grow();
+  std::byte* inline_bytes_of(uint64_t index);
   Sge* pieces_of(uint64_t index) { return pieces_.data() + (index & mask_) * pieces_per_entry_; }
 
   const uint32_t depth_, max_sge_, max_inline_;
-  const uint64_t mask_;  // storage is a power of two, so that an index needs no division
-  size_t pieces_per_entry_;
+  const size_t pieces_per_entry_;
+  uint64_t mask_;  // storage is a power of two, so that an index needs no division
   std::vector<SendEntry> entries_;
   std::vector<Sge> pieces_;
-  std::vector<std::byte> inline_bytes_;
+  std::vector<std::unique_ptr<std::byte[]>> inline_bytes_;  // of an entry, made when it first needs them
   uint64_t head_ = 0, next_ = 0, tail_ = 0;
   uint32_t allowed_ = UINT32_MAX;  // a bit for each opcode
 };

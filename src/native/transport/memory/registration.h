@@ -11,7 +11,17 @@
 
 namespace verbena::transport {
 
+class Audience;
 class Port;
+
+// Memory that one local key covers.
+struct RegisteredRange {
+  bool contains(const std::byte* at) const { return at >= begin && at < end; }
+  size_t from(const std::byte* at) const { return static_cast<size_t>(end - at); }
+
+  const std::byte *begin = nullptr, *end = nullptr;
+  uint32_t lkey = 0;
+};
 
 class Registration {
  public:
@@ -26,10 +36,19 @@ class Registration {
   size_t length() const { return length_; }
   uint32_t access() const { return access_; }
   // Its region on this wire. Registers at first use, and throws as register_memory() does.
-  MemoryRegion& on(const Port& port) { return piece(port, 0); }
+  MemoryRegion& on(const Port& port) { return *piece(port, 0); }
+  // A window of it for the peer of this queue pair, which is of this audience.
+  std::shared_ptr<MemoryWindow> lend(const Port& port, const std::shared_ptr<QueuePair>& qp, uint32_t access,
+                                     const Audience& audience);
   // The local key of the piece that contains `at`.
   uint32_t lkey(const Port& port, const std::byte* at) {
-    return piece(port, static_cast<size_t>(at - data_) / piece_bytes_).lkey();
+    return piece(port, static_cast<size_t>(at - data_) / piece_bytes_)->lkey();
+  }
+  // The piece that contains `at`.
+  RegisteredRange range(const Port& port, const std::byte* at) {
+    const size_t number = static_cast<size_t>(at - data_) / piece_bytes_;
+    const std::byte* begin = data_ + number * piece_bytes_;
+    return {begin, begin + in_piece(number * piece_bytes_), piece(port, number)->lkey()};
   }
   // Bytes from this offset to the end of its piece.
   size_t in_piece(size_t offset) const {
@@ -44,7 +63,7 @@ class Registration {
     size_t number;
     std::shared_ptr<MemoryRegion> region;
   };
-  MemoryRegion& piece(const Port& port, size_t number);
+  const std::shared_ptr<MemoryRegion>& piece(const Port& port, size_t number);
 
   std::byte* const data_;
   const size_t length_;

@@ -8,6 +8,7 @@
 #include "transport/node/node.h"
 #include "transport/session/session.h"
 #include "util/crc32c/crc32c.h"
+#include "util/error.h"
 #include "verbs/types.h"
 
 namespace verbena::transport {
@@ -50,7 +51,7 @@ class Echo final : public Handler {
 std::optional<std::span<std::byte>> find_range(Node& node, const Request& request, uint64_t key,
                                                uint64_t offset, uint64_t length, uint32_t access) {
   ExposedRegion* region = node.regions().find(key, request.session);
-  if (!region || (region->memory.access() & access) != access) {
+  if (!region || (region->access & access) != access) {
     request.session.fail(request.call, Outcome::denied, "the region was revoked, or is not for this use");
     return {};
   }
@@ -69,26 +70,40 @@ void resolve(Node& node, const Request& request, const ResolveRequest& fields) {
     return request.session.fail(request.call, Outcome::denied, "the region was revoked, or is not for you");
   }
   try {
-    const MemoryRegion& registered =
-        node.registering([&]() -> MemoryRegion& { return region->memory.on(link->port()); });
-    const ResolveReply reply{reinterpret_cast<uint64_t>(region->memory.data()), region->memory.length(),
-                             registered.rkey(), region->memory.access()};
+    const uint32_t rkey = node.registering([&] { return link->lend(*region); });
+    const ResolveReply reply{reinterpret_cast<uint64_t>(region->memory.data()), region->memory.length(), rkey,
+                             region->access};
     request.session.reply(request.call, bytes_of(reply));
+  } catch (const Error& error) {
+    // A device binds windows in the order of the requests: a peer that receives nothing delays each further
+    // bind.
+    if (error.code() == "queue_full")
+      return request.session.lose_link(Status::rnr_retry_exc_err, error.what());
+    request.session.fail(request.call, Outcome::remote_failure, error.what());
   } catch (const std::exception& error) {
     request.session.fail(request.call, Outcome::remote_failure, error.what());
   }
 }
 
+// A range to be summed. The node's lock is held meanwhile, so a fragment of a transfer is the longest.
+std::optional<std::span<std::byte>> find_fragment(Node& node, const Request& request,
+                                                  const RangeRequest& fields, uint32_t access) {
+  if (fields.length > kMaxFragment) {
+    request.session.fail(request.call, Outcome::out_of_range, "the range is longer than a fragment may be");
+    return {};
+  }
+  return find_range(node, request, fields.key, fields.offset, fields.length, access);
+}
+
 void verify(Node& node, const Request& request, const RangeRequest& fields) {
-  const auto range =
-      find_range(node, request, fields.key, fields.offset, fields.length, access::remote_write);
+  const auto range = find_fragment(node, request, fields, access::remote_write);
   if (!range) return;
   const uint32_t same = crc32c(0, range->data(), range->size()) == fields.crc;
   request.session.reply(request.call, bytes_of(same));
 }
 
 void checksum(Node& node, const Request& request, const RangeRequest& fields) {
-  const auto range = find_range(node, request, fields.key, fields.offset, fields.length, access::remote_read);
+  const auto range = find_fragment(node, request, fields, access::remote_read);
   if (!range) return;
   const uint32_t crc = crc32c(0, range->data(), range->size());
   request.session.reply(request.call, bytes_of(crc));

@@ -8,6 +8,8 @@
 #include <span>
 #include <string_view>
 
+#include "transport/node/methods_layout.h"
+
 namespace verbena::transport {
 
 class Node;
@@ -32,24 +34,6 @@ namespace method {
 constexpr uint32_t echo = 1, resolve = 2, verify = 3, checksum = 4, atomic = 5;
 uint32_t of_name(std::string_view name);
 }  // namespace method
-
-// Payloads of Verbena's own methods.
-struct ResolveRequest {
-  uint64_t key;
-};
-struct ResolveReply {
-  uint64_t addr, length;
-  uint32_t rkey, access;
-};
-struct RangeRequest {  // verify: compares `crc`; checksum: ignores it and returns the CRC32C
-  uint64_t key, offset, length;
-  uint32_t crc, unused;
-};
-struct AtomicRequest {
-  uint64_t key, offset, compare_add, swap;
-  uint32_t opcode, unused;
-};
-static_assert(sizeof(ResolveReply) == 24 && sizeof(RangeRequest) == 32 && sizeof(AtomicRequest) == 40);
 
 void add_own_methods(Node& node);
 

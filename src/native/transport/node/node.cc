@@ -7,6 +7,7 @@
 #include "transport/node/ids.h"
 #include "util/clock.h"
 #include "util/error.h"
+#include "util/fatal.h"
 
 namespace verbena::transport {
 namespace {
@@ -25,7 +26,7 @@ Node::Node(const NodeOptions& options)
       registrations_(options.max_region_bytes),
       polled_(std::max(options.poll_batch, 1u)) {
   add_own_methods(*this);
-  thread_ = std::jthread([this] { run(); });
+  thread_ = std::jthread([this] { or_end_process("driving a node", [this] { run(); }); });
 }
 
 std::shared_ptr<Port> Node::add_port(std::shared_ptr<Port> port) {
@@ -39,6 +40,15 @@ void Node::add_queue(Port& port, std::shared_ptr<CompletionQueue> cq) {
   const auto held = lock();
   watch(*cq);
   port.add_queue(std::move(cq));
+}
+
+void Node::retire(const Port& port) {
+  const auto held = lock();
+  const auto found =
+      std::find_if(ports_.begin(), ports_.end(), [&](const auto& known) { return known.get() == &port; });
+  if (found == ports_.end()) return;
+  retired_ports_.push_back(std::move(*found));
+  ports_.erase(found);
 }
 
 void Node::watch(const CompletionQueue& cq) {
@@ -64,6 +74,20 @@ void Node::remove_session(Session& session) {
   const auto held = lock();
   session.release_link();
   sessions_.erase(session.id());
+}
+
+RevokedRegion Node::revoke(const ExposedRegion& region) {
+  RevokedRegion revoked{regions_.remove(region.key), {}};
+  for (const auto& [id, session] : sessions_) session->end_memory_lease(region.key);
+  if (region.was_lent) {
+    for (const auto& port : ports_) revoked.contexts.push_back(port->shared_context());
+  }
+  return revoked;
+}
+
+void Node::revoke(Audience& audience, uint64_t session) {
+  audience.remove(session);
+  if (const auto found = find_session(session)) found->end_memory_leases(audience);
 }
 
 void Node::handle(uint32_t method, std::shared_ptr<Handler> handler) {
@@ -124,8 +148,9 @@ void Node::handle_completion(Port& port, const Completion& completion) {
 void Node::tick_if_due(uint64_t now) {
   if (now - ticked_ns_ < kTickNs) return;
   ticked_ns_ = now;
+  const uint64_t driven = clock_.advance(now);
   for (const auto& [id, session] : sessions_) {
-    session->tick(now, options_.heartbeat_ns, options_.silence_ns);
+    session->tick(now, driven, options_.heartbeat_ns, options_.silence_ns);
   }
 }
 

@@ -15,6 +15,7 @@
 #include "transport/capture/capture.h"
 #include "transport/memory/regions.h"
 #include "transport/memory/registration_cache.h"
+#include "transport/node/driver_clock.h"
 #include "transport/node/methods.h"
 #include "transport/node/port.h"
 #include "transport/session/operation.h"
@@ -43,6 +44,7 @@ class Node {
   // Set-up.
   std::shared_ptr<Port> add_port(std::shared_ptr<Port> port);
   void add_queue(Port& port, std::shared_ptr<CompletionQueue> cq);  // for more links on a wire
+  void retire(const Port& port);  // its device was removed: it is not polled from now on
   std::shared_ptr<Session> add_session(SessionOptions options, std::shared_ptr<EventQueue> control,
                                        std::shared_ptr<EventQueue> requests);
   void remove_session(Session& session);  // after its end()
@@ -51,6 +53,8 @@ class Node {
 
   std::unique_lock<YieldingMutex> lock() { return std::unique_lock(mutex_); }
   std::unique_lock<YieldingMutex> try_lock() { return std::unique_lock(mutex_, std::try_to_lock); }
+  // As lock(), for a thread that locks again and again: threads that wait go first.
+  std::unique_lock<YieldingMutex> lock_in_turn();
   YieldingMutex::Reservation reserve_lock() { return YieldingMutex::Reservation(mutex_); }
 
   // With the lock:
@@ -77,6 +81,10 @@ class Node {
     }
     return function();
   }
+  // Ends the region and every memory lease of it. The caller must call finish() without the lock.
+  [[nodiscard]] RevokedRegion revoke(const ExposedRegion& region);
+  // Ends what an audience lent to one of its sessions. A READ in progress may still return.
+  void revoke(Audience& audience, uint64_t session);
   Capture* capture() const { return capture_.get(); }  // null: no capture is running
   void set_capture(std::shared_ptr<Capture> capture) { capture_ = std::move(capture); }
   const std::vector<std::shared_ptr<Port>>& ports() const { return ports_; }
@@ -123,6 +131,7 @@ class Node {
   const EventFd stop_event_;
   YieldingMutex mutex_;
   std::vector<std::shared_ptr<Port>> ports_;
+  std::vector<std::shared_ptr<Port>> retired_ports_;  // registrations refer to them
   std::unordered_map<uint64_t, std::shared_ptr<Session>> sessions_;
   std::unordered_map<uint32_t, std::shared_ptr<Handler>> handlers_;
   Handler* own_handlers_[16] = {};  // handlers of Verbena's own methods, by number
@@ -132,6 +141,7 @@ class Node {
   std::shared_ptr<Capture> capture_;
   std::vector<Completion> polled_;
   uint64_t ticked_ns_ = 0;
+  DriverClock clock_{5 * kTickNs};
   std::atomic<uint32_t> callers_{0};        // threads that spin for an operation of their own
   std::atomic<uint64_t> caller_rounds_{0};  // grows while callers drive
   std::atomic<uint64_t> loop_rounds_{0};    // grows while the event loop drives

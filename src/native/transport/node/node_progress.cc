@@ -10,9 +10,9 @@
 
 #include "transport/node/node.h"
 #include "transport/node/yield_policy.h"
-#include "util/move_to_other_core.h"
+#include "util/processor/move_to_other_core.h"
+#include "util/processor/thread_name.h"
 #include "util/spinlock.h"
-#include "util/thread_name.h"
 #include "util/waiter.h"
 
 namespace verbena::transport {
@@ -24,6 +24,7 @@ constexpr int kTickMs = 20;
 constexpr int kMinBackOffMs = 1, kMaxBackOffMs = 2;
 constexpr int kRoundsPerClock = 16;
 constexpr uint64_t kGatherNs = 5'000;
+constexpr int kMaxYields = 100;  // before a thread that locks repeatedly waits like the others
 
 // How long spin_for_reply() may keep the node's lock and Python's GIL.
 constexpr uint64_t kQuickNs = 4'000;
@@ -52,6 +53,14 @@ class Spinner {
 };
 
 }  // namespace
+
+std::unique_lock<YieldingMutex> Node::lock_in_turn() {
+  for (int i = 0; i < kMaxYields && !mutex_.try_lock_if_no_waiters(); ++i) {
+    if (i + 1 == kMaxYields) return lock();
+    ::sched_yield();
+  }
+  return std::unique_lock(mutex_, std::adopt_lock);
+}
 
 bool Node::drive_once() {
   loop_rounds_.fetch_add(1, std::memory_order_relaxed);

@@ -34,6 +34,7 @@ class Port {
   const std::string& name() const { return options_.name; }
   const PortOptions& options() const { return options_; }
   Context& context() const { return *context_; }
+  const std::shared_ptr<Context>& shared_context() const { return context_; }
   ProtectionDomain& pd() const { return *pd_; }
   // At least one. Links are spread over them, so that none can overflow.
   const std::vector<std::shared_ptr<CompletionQueue>>& queues() const { return queues_; }

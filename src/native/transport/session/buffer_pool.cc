@@ -35,7 +35,7 @@ MessageBuffer* BufferPool::at(uint32_t index) {
 bool BufferPool::add_slab() try {
   const uint32_t buffers = std::min(kSlabBuffers, most_ - count_);
   Slab slab;
-  slab.memory = context_->allocate(size_t{buffers} * buffer_bytes_, huge_pages_);
+  slab.memory = context_->allocate(size_t{buffers} * buffer_bytes_, {.huge_pages = huge_pages_});
   slab.region = pd_->register_memory(slab.memory->data(), slab.memory->size(), access::local_write, pin_);
   slab.buffers = std::make_unique<MessageBuffer[]>(buffers);
   for (uint32_t i = buffers; i-- > 0;) {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <optional>
 
+#include "util/clock.h"
 #include "util/crc32c/crc32c.h"
 
 namespace verbena::transport {
@@ -27,6 +28,10 @@ class Transfer : protected Writer {
     while (acknowledged_.load(std::memory_order_relaxed) < target_.length && result_.outcome == Outcome::ok) {
       const bool moved = advance();
       if (result_.outcome != Outcome::ok) break;
+      if (now_ns() >= options_.deadline_ns) {
+        result_.timed_out = true;
+        break;
+      }
       if (!moved) {
         if (!may_go_on()) break;
         node_.drive_or_sleep();
@@ -70,8 +75,8 @@ class Transfer : protected Writer {
     if (window_.size() < options_.depth && next_ < target_.length) {
       Fragment fragment;
       fragment.offset = next_;
-      fragment.length =
-          static_cast<uint32_t>(std::min<uint64_t>(options_.fragment_bytes, memory_.in_piece(next_)));
+      fragment.length = static_cast<uint32_t>(
+          std::min({uint64_t{options_.fragment_bytes}, kMaxFragment, uint64_t{memory_.in_piece(next_)}}));
       prepare(fragment);
       next_ += fragment.length;
       window_.push_back(fragment);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "transport/session/writer.h"
+#include "util/clock.h"
 
 namespace verbena::transport {
 
@@ -22,11 +23,12 @@ struct BulkTarget {
 struct BulkOptions {
   uint32_t fragment_bytes = 256u << 10;
   uint32_t depth = 16;  // fragments in flight
+  uint64_t deadline_ns = kNever;
 };
 
 // `memory` covers the target's and is registered as needed. After success the caller may keep it; otherwise
 // it is closed. `acknowledged` counts confirmed bytes. `keep_going` is called from time to time; false ends
-// the transfer. When they return, no wire accesses the memory.
+// the transfer, and so does the deadline. When they return, no wire accesses the memory.
 BulkResult put(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
                Registration& memory, std::atomic<uint64_t>& acknowledged,
                const std::function<bool()>& keep_going);

@@ -36,6 +36,17 @@ Link::~Link() {
   for (const auto& [buffer, bytes] : early) port_->repost(buffer);
 }
 
+uint32_t Link::lend(ExposedRegion& region) {
+  region.was_lent = true;
+  MemoryLease& lease = memory_leases_[region.key];
+  if (!lease.window) lease = {lend(region.memory, region.access, *region.audience), region.audience.get()};
+  return lease.window->rkey();
+}
+
+void Link::end_memory_leases(const Audience& audience) {
+  std::erase_if(memory_leases_, [&](const auto& entry) { return entry.second.audience == &audience; });
+}
+
 bool Link::drained() {
   if (completed_ == posted_) return true;
   if (unsignaled_ > 0 && room() > 0) {
@@ -62,7 +73,8 @@ bool Link::send_ready() {
 
 PostError Link::post(SendRequest request) {
   ++posted_;
-  sent_since_tick = true;
+  // A READ or WRITE does not show the peer that this side lives.
+  sent_since_tick |= request.opcode == Opcode::send;
   if (request.flags & send_flag::signaled) {
     unsignaled_ = 0;
   } else {
@@ -81,7 +93,6 @@ bool Link::post_all(std::span<SendRequest> requests) {
     if (!(request.flags & send_flag::signaled)) request.id = request_id(RequestTag::message, posted_);
   }
   unsignaled_ = 0;
-  sent_since_tick = true;
   return qp_->post_send(requests).accepted == requests.size();
 }
 

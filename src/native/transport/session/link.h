@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "transport/memory/regions.h"
 #include "transport/node/port.h"
 #include "verbs/provider.h"
 
@@ -37,6 +39,16 @@ class Link {
   // Before the link is attached: sends the peer the message that no operation of a former link can arrive
   // here. False: there is no free buffer.
   bool send_ready();
+  // Lends memory to the peer until this link or the memory lease ends. Returns the key. Throws as
+  // bind_window() does.
+  uint32_t lend(ExposedRegion& region);
+  std::shared_ptr<MemoryWindow> lend(Registration& memory, uint32_t access, const Audience& audience) {
+    return memory.lend(*port_, qp_, access, audience);
+  }
+  // Ends a memory lease, or all for an audience. The others end with the queue pair: earlier, requests that
+  // the peer repeats on the next link would fail as its own fault.
+  void end_memory_lease(uint64_t region) { memory_leases_.erase(region); }
+  void end_memory_leases(const Audience& audience);
   // Records that requests up to this position have completed.
   void complete(uint64_t position) { completed_ = std::max(completed_, position); }
   // True: all requests have completed. Otherwise makes sure that a signalled request will report it.
@@ -64,6 +76,7 @@ class Link {
   uint32_t unsignaled_ = 0;
   bool failed_ = false;
   const bool copies_;
+  std::unordered_map<uint64_t, MemoryLease> memory_leases_;  // by the key of the region
 };
 
 }  // namespace verbena::transport

@@ -51,10 +51,12 @@ struct Operation {
   uint32_t rkey = 0;
   std::byte* local = nullptr;
   uint32_t length = 0;
-  Registration* registration = nullptr;  // null: through `bounce`, READs into `result`, WRITEs from `local`
+  uint32_t requests = 1;                 // work requests that complete with it
+  Registration* registration = nullptr;  // null: through `bounce`, READs into `local` or `result`
   MessageBuffer* bounce = nullptr;
   uint64_t position = 0;
-  bool once = false;  // not repeated on another link
+  bool once = false;         // not repeated on another link
+  bool was_refused = false;  // the peer refused its access once
 };
 
 class OperationTable {
@@ -85,9 +87,11 @@ class OperationTable {
     operation.then = nullptr;
     operation.opcode = Opcode::send;
     operation.region = 0;
+    operation.requests = 1;
     operation.registration = nullptr;
     operation.bounce = nullptr;
     operation.once = false;
+    operation.was_refused = false;
     free_.push_back(&operation);
   }
   static uint64_t id(const Operation& operation) {

@@ -14,7 +14,9 @@ Session::Session(Node& node, SessionOptions options, std::shared_ptr<EventQueue>
       options_(std::move(options)),
       control_(std::move(control)),
       requests_(std::move(requests)),
-      metrics_(std::make_shared<Metrics>()) {}
+      metrics_(std::make_shared<Metrics>()) {
+  audience_->add(options_.id);
+}
 
 Session::~Session() = default;
 
@@ -96,7 +98,7 @@ void Session::lose_link(Status status, std::string_view why, bool report) {
   }
   regions_.clear();
   for (Operation* operation : failed) {
-    operation->status = Status::wr_flush_err;
+    if (operation->status == Status::success) operation->status = Status::wr_flush_err;
     finish(*operation, Outcome::failed_status);
   }
   if (status != Status::success) {
@@ -124,6 +126,7 @@ void Session::end(std::string_view why) {
   over_ = true;
   pending_.clear();
   unacknowledged_.clear();
+  unacknowledged_bytes_ = 0;
   transmitted_ = 0;
   std::vector<Operation*> open;
   node_.operations().each_of(*this, [&](Operation& operation) {
@@ -177,22 +180,37 @@ void Session::on_completion(const Completion& completion) {
   if (tag_of(completion.id) == RequestTag::operation) {
     Operation& operation = node_.operations().at(static_cast<uint32_t>(value));
     link_->complete(operation.position);
-    if (ok || is_own_fault(completion.status)) finish_operation(operation, completion.status);
+    // The peer ends what it has lent on a link before this end knows that the link is being replaced. So the
+    // operation asks for the region once more, on the next link, and learns whether it is refused.
+    const bool may_ask = completion.status == Status::rem_access_err && operation.region != 0 &&
+                         !operation.once && !std::exchange(operation.was_refused, true);
+    if (ok || (is_own_fault(completion.status) && !may_ask)) finish_operation(operation, completion.status);
   } else if (ok) {
     link_->complete(value);
+  } else {
+    blame_gathered(value, completion.status);
   }
   if (!ok) return lose_link(completion.status, "a request failed");
   flush();
   if (!pending_.empty()) post_pending();
 }
 
-void Session::tick(uint64_t now, uint64_t heartbeat_ns, uint64_t silence_ns) {
+// A request that failed may be one of several that complete as one operation: then its status is theirs.
+void Session::blame_gathered(uint64_t position, Status status) {
+  for (Operation* operation : posted_) {
+    if (operation->position < position || operation->position - position >= operation->requests) continue;
+    operation->status = status;
+    return;
+  }
+}
+
+void Session::tick(uint64_t now, uint64_t driven, uint64_t heartbeat_ns, uint64_t silence_ns) {
   if (!link()) return;
   Link& link = *link_;
   if (link.received_since_tick || link.last_received_ns == 0)
-    link.received_since_tick = false, link.last_received_ns = now;
+    link.received_since_tick = false, link.last_received_ns = driven;
   if (link.sent_since_tick || link.last_sent_ns == 0) link.sent_since_tick = false, link.last_sent_ns = now;
-  if (now - link.last_received_ns > silence_ns) {
+  if (driven - link.last_received_ns > silence_ns) {
     return lose_link(Status::retry_exc_err, "no message came from the peer");
   }
   if (sequence_.done() > acknowledged_to_peer_) {

@@ -47,7 +47,7 @@ struct RemoteRegion {
   std::vector<Operation*> waiting;
 };
 
-// One of several READs into registered memory that complete as one operation.
+// One of several READs or WRITEs of registered memory that complete as one operation.
 struct GatherPiece {
   uint64_t region = 0, offset = 0;
   std::byte* local = nullptr;
@@ -67,11 +67,15 @@ class Session {
   const std::string& peer() const { return options_.peer; }
   const SessionOptions& options() const { return options_; }
   Link* link() const { return link_ && !link_->failed() ? link_.get() : nullptr; }
+  // The link was given up, but its queue pair may still be open and access memory: see release_link().
+  bool has_lost_link() const { return link_ && link_->failed(); }
   uint64_t links() const { return links_; }  // links so far; identifies the present one
   bool is_over() const { return over_; }
   const Sequence& sequence() const { return sequence_; }
   size_t serving() const { return serving_; }
   size_t waiting() const { return unacknowledged_.size() - transmitted_; }
+  // The payloads that are kept until the peer has acknowledged their messages.
+  uint64_t unacknowledged_bytes() const { return unacknowledged_bytes_; }
 
   // Uses a new link. The peer has received messages up to `received` at least and accepts `window` more; the
   // rest is replayed. The peer knows that this side has received up to `acknowledged`. The former link must
@@ -82,6 +86,15 @@ class Session {
   void lose_link(Status status, std::string_view why, bool report = true);
   // Frees the lost link's buffers. Its queue pair must have been closed.
   void release_link();
+  // What the peer may use ends: one region, or all of an audience.
+  void end_memory_lease(uint64_t region) {
+    if (link_) link_->end_memory_lease(region);
+  }
+  void end_memory_leases(const Audience& audience) {
+    if (link_) link_->end_memory_leases(audience);
+  }
+  // This session alone.
+  const std::shared_ptr<Audience>& audience() const { return audience_; }
   // Ends the session; every open operation fails.
   void end(std::string_view why);
 
@@ -97,18 +110,18 @@ class Session {
   // Replies to a request. False: the payload is too long.
   bool reply(uint64_t call, std::span<const std::byte> payload);
   void fail(uint64_t call, Outcome outcome, std::string_view why);
-  void answered() { --serving_; }  // Python has replied to a request
+  void answered(uint64_t call);  // Python has replied to a request
   void cancel(Operation& operation);
   void send_close();
 
-  // READ or WRITE of a region of the peer. Without a registration the bytes pass through a message buffer,
-  // and `local` may be reused as soon as this returns.
+  // READ or WRITE of a region of the peer. Without a registration the bytes pass through a message buffer:
+  // a WRITE's `local` may be reused at once; a READ fills `local` at its end (null: they are the answer).
   Operation* operate(Opcode opcode, uint64_t region, uint64_t offset, std::byte* local, uint32_t length,
                      Registration* registration);
-  // READs that complete as one operation with the last of them. Unlike those of operate() they are not
-  // repeated on another link, but fail. Null: there is no link or no room now, or a region is not known yet
-  // and is being resolved.
-  Operation* gather(std::span<const GatherPiece> pieces);
+  // READs or WRITEs that complete as one operation with the last of them. Unlike those of operate() they are
+  // not repeated on another link, but fail. Null: there is no link or no room now, a region is not known yet
+  // and is being resolved, or a piece is not allowed. Throws if the wire cannot register the memory.
+  Operation* gather(Opcode opcode, std::span<const GatherPiece> pieces);
   static constexpr size_t kMaxGathered = 64;
   // The longest operation that needs no registration.
   uint32_t buffer_bytes() const;
@@ -131,7 +144,8 @@ class Session {
 
   void on_message(std::span<const std::byte> bytes);
   void on_completion(const Completion& completion);
-  void tick(uint64_t now, uint64_t heartbeat_ns, uint64_t silence_ns);
+  // `driven` is the time of the node's DriverClock: the silence of the peer is measured by it.
+  void tick(uint64_t now, uint64_t driven, uint64_t heartbeat_ns, uint64_t silence_ns);
 
   Metrics& metrics() { return *metrics_; }
   ReplySpinPolicy call_spin_policy, operation_spin_policy;
@@ -147,6 +161,7 @@ class Session {
     size_t length;
     uint32_t crc;
     Registration registration;
+    std::shared_ptr<MemoryWindow> window;  // on the present link
   };
   struct Outgoing {
     MessageHeader header;
@@ -154,6 +169,7 @@ class Session {
     std::shared_ptr<Offered> offered;
     MessageBuffer* buffer = nullptr;
     bool repeated = false;
+    uint64_t payload_bytes = 0;  // wherever they are kept
   };
   // A payload that this side pulls.
   struct Pull {
@@ -179,6 +195,7 @@ class Session {
   void acknowledge_if_due();
   void forget_acknowledged();
   void deliver(const MessageHeader& header, std::span<const std::byte> payload, Bytes* long_payload);
+  void deliver_request(const MessageHeader& header, std::span<const std::byte> payload, Bytes* long_payload);
   void deliver_answer(const MessageHeader& header, std::span<const std::byte> payload, Bytes* long_payload);
 
   void start_pull(const Message& message);
@@ -196,6 +213,7 @@ class Session {
   static void keep_bytes(Operation& operation, const std::byte* from);
   void refuse_operation(Operation& operation, Outcome outcome);
   void finish(Operation& operation, Outcome outcome);
+  void blame_gathered(uint64_t position, Status status);
   bool resolve(uint64_t key, RemoteRegion& entry);
   bool write_unsignaled(const Sge& piece, uint32_t flags, uint64_t remote_addr, uint32_t rkey,
                         std::optional<uint32_t>* crc32c);
@@ -204,6 +222,7 @@ class Session {
   Node& node_;
   const SessionOptions options_;
   const std::shared_ptr<EventQueue> control_, requests_;
+  const std::shared_ptr<Audience> audience_ = std::make_shared<Audience>(false);
   std::unique_ptr<Link> link_;
   uint64_t links_ = 0;
   uint32_t peer_buffer_bytes_ = 0;
@@ -213,15 +232,20 @@ class Session {
   uint64_t acknowledged_to_peer_ = 0;
   std::deque<Outgoing> unacknowledged_;  // in order; the first `transmitted_` were sent on this link
   size_t transmitted_ = 0;
+  uint64_t unacknowledged_bytes_ = 0;
   std::map<uint64_t, std::shared_ptr<Pull>> pulls_;  // by sequence
   uint64_t pulled_bytes_ = 0;                        // memory of the admitted ones
   size_t serving_ = 0;
+  std::unordered_multimap<uint64_t, uint64_t>
+      served_bytes_by_call_;  // pulled payloads of requests being served
+  uint64_t served_bytes_ = 0;
 
   std::unordered_map<uint64_t, RemoteRegion> regions_;  // of this link
+  RemoteRegion refused_region_;                         // what region() returned last, if it was refused
   std::deque<Operation*> pending_;     // operations that wait for a link or for room in the send queue
   std::vector<Operation*> posted_;     // operations on the link
   std::vector<SendRequest> gathered_;  // scratch space of gather()
-  std::vector<Sge> gathered_to_;
+  std::vector<Sge> gathered_at_;
 
   std::vector<std::pair<std::string, std::shared_ptr<Metrics>>> metrics_by_wire_;
   std::shared_ptr<Metrics> metrics_;

@@ -9,12 +9,19 @@
 #include "util/crc32c/crc32c.h"
 
 namespace verbena::transport {
+namespace {
+
+// Longest messages that a session keeps: as replies that the peer has not acknowledged, and as payloads of
+// requests that Python serves.
+constexpr uint64_t kMaxUnreadMessages = 2, kMaxServedMessages = 4;
+
+}  // namespace
 
 Session::Offered::Offered(std::shared_ptr<Memory> memory, size_t size)
     : bytes(std::move(memory)),
       length(size),
       crc(crc32c(0, bytes->data(), length)),
-      registration(bytes->data(), length, access::remote_read) {}
+      registration(bytes->data(), length, access::window) {}
 
 Operation* Session::call(uint32_t method, std::span<const std::byte> payload) {
   if (over_ || waiting() >= options_.max_waiting) return nullptr;
@@ -50,7 +57,8 @@ void Session::cancel(Operation& operation) {
   const bool posted = std::find(posted_.begin(), posted_.end(), &operation) != posted_.end();
   if (dropped || !posted) return node_.operations().end(operation);
   operation.queue = nullptr;
-  operation.then = [](Operation&) {};  // already posted: its completion ends it
+  if (!operation.registration) operation.local = nullptr;  // the caller's memory, from now on in other use
+  operation.then = [](Operation&) {};                      // already posted: its completion ends it
 }
 
 void Session::send_close() {
@@ -66,6 +74,8 @@ bool Session::submit(MessageKind kind, uint64_t call, uint32_t method, std::span
   message.header.method = method;
   message.header.sequence = sequence_.next();
   message.header.length = static_cast<uint32_t>(payload.size());
+  message.payload_bytes = payload.size();
+  unacknowledged_bytes_ += payload.size();
   if (first && may_transmit(message) && transmit(message, payload)) return true;
   if (!message.buffer && !message.offered) message.payload.assign(payload.begin(), payload.end());
   return true;
@@ -93,8 +103,10 @@ bool Session::transmit(Outgoing& message, std::span<const std::byte> payload) {
     try {
       if (!message.offered) offer(message, payload);
       Offered& offered = *message.offered;
-      const uint32_t rkey = node_.registering([&] { return offered.registration.on(port).rkey(); });
-      reference = {reinterpret_cast<uint64_t>(offered.bytes->data()), offered.length, rkey, offered.crc};
+      offered.window = node_.registering(
+          [&] { return link_->lend(offered.registration, access::remote_read, *audience_); });
+      reference = {reinterpret_cast<uint64_t>(offered.bytes->data()), offered.length, offered.window->rkey(),
+                   offered.crc};
       payload = std::as_bytes(std::span(&reference, 1));
       header.flags = message_flag::by_reference;
     } catch (const std::exception& error) {
@@ -115,7 +127,8 @@ bool Session::transmit(Outgoing& message, std::span<const std::byte> payload) {
 }
 
 void Session::offer(Outgoing& message, std::span<const std::byte> payload) {
-  const std::shared_ptr<Memory> memory = link_->port().context().allocate(payload.size(), false);
+  const std::shared_ptr<Memory> memory = link_->port().context().allocate(
+      payload.size(), {.peer_access = access::remote_read, .group = audience_->group()});
   std::memcpy(memory->data(), payload.data(), payload.size());
   message.offered = std::make_shared<Offered>(memory, payload.size());
   message.payload = {};
@@ -179,6 +192,7 @@ void Session::forget_acknowledged() {
       link_->port().sends().give(buffer);
       --transmitted_;
     }
+    unacknowledged_bytes_ -= unacknowledged_.front().payload_bytes;
     unacknowledged_.pop_front();
   }
 }
@@ -207,6 +221,9 @@ void Session::on_message(std::span<const std::byte> bytes) {
     return lose_link(Status::bad_resp_err, "the peer acknowledged what was never sent");
   }
   if (sequence_.acknowledged() != before) forget_acknowledged();
+  if (header.sequence > sequence_.done() + link_->port().options().window) {
+    return lose_link(Status::bad_resp_err, "the peer sent more messages than it may");
+  }
   if (header.sequence != 0) {
     switch (sequence_.arrive(header.sequence)) {
       case Arrival::misplaced:
@@ -231,19 +248,7 @@ void Session::on_message(std::span<const std::byte> bytes) {
 void Session::deliver(const MessageHeader& header, std::span<const std::byte> payload, Bytes* long_payload) {
   switch (header.kind) {
     case MessageKind::request:
-      if (Handler* handler = node_.handler(header.method)) {
-        return handler->handle({*this, header.call, header.method, payload});
-      }
-      if (!requests_) return fail(header.call, Outcome::no_such_method, "this peer serves no requests");
-      if (serving_ >= options_.max_serving) {
-        return fail(header.call, Outcome::busy, "too many requests are being served");
-      }
-      ++serving_;
-      return requests_->push({.kind = EventKind::request,
-                              .method = header.method,
-                              .session = id(),
-                              .call = header.call,
-                              .payload = long_payload ? std::move(*long_payload) : Bytes(payload)});
+      return deliver_request(header, payload, long_payload);
     case MessageKind::reply:
     case MessageKind::failure:
       return deliver_answer(header, payload, long_payload);
@@ -258,6 +263,45 @@ void Session::deliver(const MessageHeader& header, std::span<const std::byte> pa
     case MessageKind::ping:
       return;
   }
+}
+
+// Requests beyond the limits fail as `busy`: a peer that does not read its replies, or that sends requests
+// faster than they are served, takes a bounded part of this node's memory.
+void Session::deliver_request(const MessageHeader& header, std::span<const std::byte> payload,
+                              Bytes* long_payload) {
+  if (unacknowledged_.size() > 2 * (options_.max_serving + options_.max_waiting)) {
+    return lose_link(Status::rnr_retry_exc_err, "the peer sends requests and acknowledges no reply");
+  }
+  if (unacknowledged_bytes_ > kMaxUnreadMessages * options_.max_message_bytes) {
+    return fail(header.call, Outcome::busy, "too many bytes of replies wait for the peer");
+  }
+  if (Handler* handler = node_.handler(header.method)) {
+    return handler->handle({*this, header.call, header.method, payload});
+  }
+  if (!requests_) return fail(header.call, Outcome::no_such_method, "this peer serves no requests");
+  const uint64_t pulled = long_payload ? payload.size() : 0;
+  if (serving_ >= options_.max_serving ||
+      (pulled > 0 && served_bytes_ + pulled > kMaxServedMessages * options_.max_message_bytes)) {
+    return fail(header.call, Outcome::busy, "too many requests are being served");
+  }
+  ++serving_;
+  if (pulled > 0) {
+    served_bytes_by_call_.emplace(header.call, pulled);
+    served_bytes_ += pulled;
+  }
+  requests_->push({.kind = EventKind::request,
+                   .method = header.method,
+                   .session = id(),
+                   .call = header.call,
+                   .payload = long_payload ? std::move(*long_payload) : Bytes(payload)});
+}
+
+void Session::answered(uint64_t call) {
+  --serving_;
+  const auto found = served_bytes_by_call_.find(call);
+  if (found == served_bytes_by_call_.end()) return;
+  served_bytes_ -= found->second;
+  served_bytes_by_call_.erase(found);
 }
 
 void Session::deliver_answer(const MessageHeader& header, std::span<const std::byte> payload,

@@ -62,45 +62,59 @@ Operation* Session::operate(Opcode opcode, uint64_t region, uint64_t offset, std
   return &operation;
 }
 
-Operation* Session::gather(std::span<const GatherPiece> pieces) {
+Operation* Session::gather(Opcode opcode, std::span<const GatherPiece> pieces) {
   if (!link() || pieces.empty() || pieces.size() > kMaxGathered || link_->room() < pieces.size() ||
       !pending_.empty()) {
     return nullptr;
   }
   gathered_.clear();
-  gathered_to_.clear();
-  gathered_to_.reserve(kMaxGathered);  // requests point into it: no reallocation
+  gathered_at_.clear();
+  gathered_at_.reserve(2 * kMaxGathered);  // requests point into it: no reallocation
   uint32_t total = 0;
   // Adjacent pieces mostly share the region and the memory.
   const RemoteRegion* remote = nullptr;
-  uint32_t lkey = 0;
+  RegisteredRange local;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const GatherPiece& piece = pieces[i];
     if (i == 0 || piece.region != pieces[i - 1].region) remote = region(piece.region);
-    if (i == 0 || piece.memory != pieces[i - 1].memory) lkey = piece.memory->on(link_->port()).lkey();
-    if (!remote || !remote->known || (remote->access & access::remote_read) == 0 ||
+    if (!remote || !remote->known || (remote->access & needed_access(opcode)) == 0 ||
         piece.offset > remote->length || piece.length > remote->length - piece.offset) {
       return nullptr;
     }
-    gathered_to_.push_back({reinterpret_cast<uint64_t>(piece.local), piece.length, lkey});
-    gathered_.push_back({.opcode = Opcode::read,
+    if (i == 0 || piece.memory != pieces[i - 1].memory || !local.contains(piece.local)) {
+      local = node_.registering([&] { return piece.memory->range(link_->port(), piece.local); });
+    }
+    const size_t first = gathered_at_.size();
+    const auto length = static_cast<uint32_t>(std::min<uint64_t>(piece.length, local.from(piece.local)));
+    gathered_at_.push_back({reinterpret_cast<uint64_t>(piece.local), length, local.lkey});
+    if (length < piece.length) {  // it continues in the next registration
+      std::byte* rest = piece.local + length;
+      local = node_.registering([&] { return piece.memory->range(link_->port(), rest); });
+      gathered_at_.push_back({reinterpret_cast<uint64_t>(rest), piece.length - length, local.lkey});
+    }
+    gathered_.push_back({.opcode = opcode,
                          .flags = 0,
                          .rkey = remote->rkey,
                          .remote_addr = remote->addr + piece.offset,
-                         .local = {&gathered_to_.back(), 1},
+                         .local = std::span(gathered_at_).subspan(first),
                          .crc32c = piece.crc32c});
     total += piece.length;
   }
   Operation& operation = node_.operations().begin(*this);
   operation.started_ns = now_ns();
-  operation.opcode = Opcode::read;
+  operation.opcode = opcode;
   operation.once = true;
   operation.length = total;
+  operation.requests = static_cast<uint32_t>(pieces.size());
+  operation.local = nullptr;
+  operation.remote_addr = gathered_[0].remote_addr;
+  operation.rkey = gathered_[0].rkey;
+  operation.registration = pieces[0].memory;
   posted_.push_back(&operation);
   SendRequest& last = gathered_.back();
   last.id = request_id(RequestTag::operation, operation.index);
   last.flags = send_flag::signaled;
-  metrics_->add(Count::read_ops, pieces.size() - 1);
+  metrics_->add(opcode == Opcode::read ? Count::read_ops : Count::write_ops, pieces.size() - 1);
   const bool posted = link_->post_all(gathered_);
   operation.position = link_->position();
   if (!posted) lose_link(Status::wr_flush_err, "the queue pair refused an operation");
@@ -143,7 +157,7 @@ bool Session::post_operation(Operation& operation) {
   Port& port = link_->port();
   if (operation.region != 0) {
     RemoteRegion& entry = regions_[operation.region];
-    if (entry.refused != Outcome::ok) return refuse_operation(operation, entry.refused), true;
+    if (entry.refused != Outcome::ok) entry = {};  // it may have been lent since
     if (!entry.known) {
       entry.waiting.push_back(&operation);
       if (entry.asked || resolve(operation.region, entry)) return true;
@@ -205,7 +219,11 @@ void Session::finish_operation(Operation& operation, Status status) {
   }
   if (operation.bounce) {
     if (is_read && status == Status::success) {
-      operation.result.assign(operation.bounce->data, operation.bounce->data + operation.length);
+      if (operation.local) {
+        std::memcpy(operation.local, operation.bounce->data, operation.length);
+      } else {
+        operation.result.assign(operation.bounce->data, operation.bounce->data + operation.length);
+      }
     }
     link_->port().sends().give(std::exchange(operation.bounce, nullptr));
   }
@@ -220,7 +238,8 @@ void Session::finish_operation(Operation& operation, Status status) {
 
 void Session::capture_operation(Capture& capture, const Operation& operation, Status status) {
   const std::byte* data = operation.bounce ? operation.bounce->data : operation.local;
-  const size_t length = operation.opcode == Opcode::read && status != Status::success ? 0 : operation.length;
+  const bool has_bytes = data && (operation.opcode != Opcode::read || status == Status::success);
+  const size_t length = has_bytes ? operation.length : 0;
   capture.record(
       operation.opcode == Opcode::read ? Captured::read : Captured::write, id(), link_->port().name(),
       {.remote_addr = operation.remote_addr, .rkey = operation.rkey, .status = status}, {data, length});
@@ -255,16 +274,28 @@ void Session::resolved(uint64_t key, Operation& answer) {
     for (Operation* operation : waiting) queue_operation(*operation);
     return;
   }
-  entry.refused = answer.outcome == Outcome::ok ? Outcome::remote_failure : answer.outcome;
+  const Outcome refusal = answer.outcome == Outcome::ok ? Outcome::remote_failure : answer.outcome;
+  // It may be lent later: the next operation asks again. A bulk transfer, which waits without an operation,
+  // learns of the refusal from region().
+  if (waiting.empty()) {
+    entry.refused = refusal;
+  } else {
+    regions_.erase(found);
+  }
   for (Operation* operation : waiting) {
     operation->result = answer.result;
-    finish(*operation, entry.refused);
+    finish(*operation, refusal);
   }
 }
 
 const RemoteRegion* Session::region(uint64_t key) {
   if (!link()) return nullptr;
   RemoteRegion& entry = regions_[key];
+  if (entry.refused != Outcome::ok) {
+    refused_region_ = {.refused = entry.refused};
+    regions_.erase(key);
+    return &refused_region_;
+  }
   if (!entry.asked) resolve(key, entry);
   return link() ? &entry : nullptr;
 }
@@ -348,7 +379,7 @@ bool Session::admit(Pull& pull) {
   if (pull.admitted) return true;
   const uint64_t length = pull.reference.length;
   if (pulled_bytes_ > 0 && pulled_bytes_ + length > 2 * options_.max_message_bytes) return false;
-  pull.memory = link_->port().context().allocate(length, false);
+  pull.memory = link_->port().context().allocate(length, {});
   pull.registration = std::make_unique<Registration>(pull.memory->data(), length, access::local_write);
   node_.registering([&] { pull.registration->on(link_->port()); });
   pull.admitted = true;

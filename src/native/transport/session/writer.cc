@@ -53,7 +53,10 @@ void Writer::drop(Operation*& operation) {
 
 void Writer::release(bool finished) {
   constexpr uint64_t kReleaseTimeoutNs = 10'000'000'000;
-  const uint64_t give_up = now_ns() + kReleaseTimeoutNs;
+  constexpr uint64_t kGraceNs = 50'000'000;
+  const uint64_t begin = now_ns();
+  const uint64_t give_up = begin + kReleaseTimeoutNs;
+  bool may_end_link = result_.interrupted || result_.timed_out;
   bool is_free = false;
   while (!is_free && now_ns() < give_up) {
     {
@@ -64,6 +67,11 @@ void Writer::release(bool finished) {
         is_free = session_.link()->drained();
       }
       if (session_.is_over()) is_free = true;
+      // The caller has given up: its wait must not last until the wire notices that the peer is silent.
+      if (!is_free && may_end_link && now_ns() - begin > kGraceNs) {
+        may_end_link = false;
+        session_.lose_link(Status::resp_timeout_err, "a transfer was given up and did not end");
+      }
     }
     if (!is_free) node_.drive_or_sleep();
   }

@@ -15,6 +15,7 @@ struct BulkResult {
   Outcome outcome = Outcome::ok;
   Status status = Status::success;
   bool interrupted = false;
+  bool timed_out = false;
   std::string detail;
 };
 
@@ -39,8 +40,8 @@ class Writer {
              std::optional<uint32_t>* copied);
   // Call it with the node's lock. Ends an operation of this writer, whatever its state.
   void drop(Operation*& operation);
-  // Waits for posted operations. `finished`: whether all WRITEs have been acknowledged; if not, closes the
-  // registration of the memory.
+  // Waits for posted operations; if the transfer was given up, it soon ends the link instead. `finished`:
+  // whether all WRITEs have been acknowledged; if not, closes the registration of the memory.
   void release(bool finished);
   // Sets the result, unless there was a failure before.
   void fail(Outcome outcome, Status status, std::string detail);

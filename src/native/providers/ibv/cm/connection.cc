@@ -7,18 +7,14 @@
 #include "providers/ibv/device/gids.h"
 #include "util/clock.h"
 #include "util/error.h"
+#include "util/fatal.h"
 
 namespace verbena::ibv {
-namespace {
-
-constexpr uint64_t kMillisecond = 1'000'000;
-
-}  // namespace
 
 void check_private_data(size_t size, PrivateData message, const IbvContext& context, const char* operation) {
   constexpr size_t kInfiniBand[] = {56, 196, 148};
   constexpr size_t kIwarp = 255;  // the protocol allows 512, the library's counter does not
-  const size_t limit = is_iwarp(context.get()) ? kIwarp : kInfiniBand[static_cast<size_t>(message)];
+  const size_t limit = context.is_iwarp() ? kIwarp : kInfiniBand[static_cast<size_t>(message)];
   if (size > limit) {
     throw Error("limit_exceeded", operation,
                 "private data is limited to " + std::to_string(limit) + " bytes here");
@@ -26,14 +22,14 @@ void check_private_data(size_t size, PrivateData message, const IbvContext& cont
 }
 
 std::vector<uint8_t> sent_data(const std::vector<uint8_t>& received, const IbvContext& context) {
-  if (is_iwarp(context.get())) return received;
+  if (context.is_iwarp()) return received;
   const auto last = std::find_if(received.rbegin(), received.rend(), [](uint8_t byte) { return byte != 0; });
   return {received.begin(), last.base()};
 }
 
 SocketAddress own_address(const IbvContext& context, uint16_t port) {
   const DeviceAttributes device = context.query();
-  if (is_iwarp(context.get()) && !device.ports.empty() && !device.ports[0].gids.empty()) {
+  if (context.is_iwarp() && !device.ports.empty() && !device.ports[0].gids.empty()) {
     // An iWARP GID is not an address: it begins with the MAC of the network interface, which has one.
     const std::span mac(device.ports[0].gids[0].data(), 6);
     if (const auto found = interface_address(mac.first<6>(), port)) return *found;
@@ -90,6 +86,15 @@ ErrorCode IbvConnection::error_code() const {
   return code_;
 }
 
+std::string IbvConnection::error_detail() const {
+  const std::lock_guard lock(mutex_);
+  if (state_ != ConnectionState::connecting && code_ != ErrorCode("connect_timeout")) return {};
+  if (!is_resolved_) return "no answer to ARP or neighbour discovery for the peer's address";
+  const bool is_roce = context_->limits().transport == "RoCE";
+  return std::string("no answer to the connection request") +
+         (is_roce ? "; RoCE v2 needs UDP port 4791 in both directions" : "");
+}
+
 std::vector<uint8_t> IbvConnection::private_data() const {
   const std::lock_guard lock(mutex_);
   return private_data_;
@@ -107,7 +112,7 @@ bool IbvConnection::is_over() const {
 void IbvConnection::change(ConnectionState state, ErrorCode code) {
   state_ = state;
   code_ = code;
-  event_.signal();
+  changed_.signal();
 }
 
 int IbvConnection::milliseconds_left() const {
@@ -137,6 +142,8 @@ void IbvConnection::start(const std::string& address) {
     } catch (const Error& error) {
       if (const auto self = weak.lock()) self->fail(error.code());
       return;
+    } catch (const std::exception&) {
+      end_process("resolving a name");
     }
     if (const auto self = weak.lock()) self->resolve_soon(to);
   }).detach();
@@ -170,6 +177,21 @@ void IbvConnection::fail(ErrorCode code) {
     if (state_ != ConnectionState::connecting) return;
     if (is_beyond_init_) qp_->move_to_err();
     change(ConnectionState::failed, code);
+    id = std::exchange(id_, nullptr);
+  }
+  if (id) context_->loop().destroy_id(id);
+}
+
+void IbvConnection::on_removal() {
+  rdma_cm_id* id = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!is_over()) {
+      if (is_beyond_init_) qp_->move_to_err();
+      const bool was_up = state_ == ConnectionState::established;
+      change(was_up ? ConnectionState::disconnected : ConnectionState::failed,
+             was_up ? ErrorCode() : "no_device");
+    }
     id = std::exchange(id_, nullptr);
   }
   if (id) context_->loop().destroy_id(id);

@@ -13,8 +13,8 @@
 #include "providers/ibv/cm/event_loop.h"
 #include "providers/ibv/context.h"
 #include "providers/ibv/queue_pair.h"
-#include "util/fd.h"
 #include "verbs/provider.h"
+#include "verbs/state_signal.h"
 
 namespace verbena::ibv {
 
@@ -36,6 +36,7 @@ std::shared_ptr<IbvQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, c
 
 class IbvConnection final : public Connection,
                             public CmTarget,
+                            public Removable,
                             public std::enable_shared_from_this<IbvConnection> {
  public:
   IbvConnection(std::shared_ptr<IbvContext> context, std::shared_ptr<IbvQueuePair> qp, std::string peer,
@@ -44,11 +45,17 @@ class IbvConnection final : public Connection,
 
   ConnectionState state() const override;
   ErrorCode error_code() const override;
+  std::string error_detail() const override;
   std::string peer() const override { return peer_; }
   std::vector<uint8_t> private_data() const override;
-  int fileno() const override { return event_.get(); }
-  void acknowledge() override { event_.clear(); }
+  int fileno() const override { return changed_.fileno(); }
+  void acknowledge() override { changed_.clear(); }
+  bool on_change(std::function<void()> callback) override {
+    changed_.on_signal(std::move(callback));
+    return true;
+  }
   void disconnect() override;
+  void on_removal() override;
 
   // Exactly one of the two is called. start() throws for an invalid address; accept() when the initiator has
   // gone.
@@ -83,13 +90,14 @@ class IbvConnection final : public Connection,
   const std::string peer_;
   const ConnectParams params_;
   const uint64_t deadline_ns_;
-  const EventFd event_;
+  const StateSignal changed_;
   mutable std::mutex mutex_;  // taken before the queue pair's locks
   rdma_cm_id* id_ = nullptr;
   SocketAddress to_;
   bool is_beyond_init_ = false;  // the queue pair is beyond INIT and must go to ERR at the end
   ConnectionState state_ = ConnectionState::connecting;
   ErrorCode code_;
+  bool is_resolved_ = false;  // the manager has resolved the peer's address
   std::vector<uint8_t> private_data_;
 };
 

@@ -34,6 +34,7 @@ void IbvConnection::on_event(const CmEvent& event) {
     try {
       switch (event.type) {
         case RDMA_CM_EVENT_ADDR_RESOLVED:
+          is_resolved_ = true;
           resolve_route();
           return;
         case RDMA_CM_EVENT_ROUTE_RESOLVED:
@@ -44,7 +45,7 @@ void IbvConnection::on_event(const CmEvent& event) {
           return;
         case RDMA_CM_EVENT_ESTABLISHED:
           if (state_ != ConnectionState::connecting) return;
-          if (is_iwarp(context_->get())) qp_->note_connected();
+          if (context_->is_iwarp()) qp_->note_connected();
           private_data_ = sent_data(event.private_data, *context_);
           change(ConnectionState::established);
           return;
@@ -60,7 +61,8 @@ void IbvConnection::on_event(const CmEvent& event) {
             resolve_address();
             return;
           }
-          [[fallthrough]];
+          failure = event.status == -ETIMEDOUT ? ErrorCode("connect_timeout") : "unreachable";
+          break;
         case RDMA_CM_EVENT_ROUTE_ERROR:
           failure = "unreachable";
           break;
@@ -90,7 +92,7 @@ void IbvConnection::resolve_address() {
 }
 
 void IbvConnection::resolve_route() {
-  if (name_of(id_->verbs) != name_of(context_->get()))
+  if (name_of(id_->verbs) != context_->name())
     throw Error("unreachable", "connect", "the route to the peer uses another device");
   check(library().rdma_resolve_route(id_, milliseconds_left()), "unreachable", "no route");
 }
@@ -124,7 +126,7 @@ void IbvConnection::initialise_qp() {
 
 void IbvConnection::move_qp_to_rts(uint8_t responder_resources, uint8_t initiator_depth) {
   is_beyond_init_ = true;
-  if (is_iwarp(context_->get())) return;  // the kernel does it when the TCP connection is up
+  if (context_->is_iwarp()) return;  // the kernel does it when the TCP connection is up
   const bool ethernet = context_->limits().transport == "RoCE";
   ibv_qp_attr attr{};
   int mask = 0;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "providers/ibv/cm/address.h"
 #include "providers/ibv/device/library.h"
 #include "util/fd.h"
 #include "verbs/types.h"
@@ -37,14 +38,22 @@ class CmTarget {
   virtual void on_deadline() {}
 };
 
+// The owner of the loop's device. Called on the loop's thread.
+class DeviceOwner {
+ public:
+  virtual ~DeviceOwner() = default;
+  virtual void on_device_removed() = 0;
+  virtual int on_tick() = 0;  // returns after how many milliseconds it must be called again; -1: never
+};
+
 class EventLoop : public std::enable_shared_from_this<EventLoop> {
  public:
-  explicit EventLoop(ibv_context* context);
+  EventLoop(ibv_context* context, std::string device);
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
   ~EventLoop();
 
-  void start();
+  void start(std::weak_ptr<DeviceOwner> owner);
   // Returns when the thread has ended; called on that thread, it ends the thread after the caller has
   // returned.
   void stop();
@@ -59,6 +68,18 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   // command that an event answers must not come from another thread.
   void call_soon(std::function<void()> task);
 
+  // Before the first use of the connection manager, whose library opens the device once more and keeps it
+  // open until the process ends. An id of this address holds the library's handle of the device, so that
+  // release_library() can close what it has open after the removal of the device.
+  void hold_device(const SocketAddress& address);
+  void release_library();
+  bool holds_device() {
+    const std::lock_guard lock(mutex_);
+    return holder_ != nullptr;
+  }
+  // On the loop's thread, when all other ids were destroyed: the device is not used from now on.
+  void forget_device();
+
  private:
   void run(const std::stop_token& stop);
   void watch(int fd);
@@ -67,14 +88,20 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void take_cm_events(const std::stop_token& stop);
   void pass_deadlines();
   void run_tasks(const std::stop_token& stop);
+  void tick();
+  void device_removed();
 
-  ibv_context* const context_;
+  ibv_context* context_;  // the loop's thread only; null after forget_device()
+  const std::string device_;
+  std::weak_ptr<DeviceOwner> owner_;
+  uint64_t next_tick_ns_ = 0;
   const UniqueFd epoll_;
   const EventFd wake_;
   std::mutex mutex_;  // innermost: nothing is called under it
   rdma_event_channel* channel_ = nullptr;
   std::map<rdma_cm_id*, std::weak_ptr<CmTarget>> targets_;
   std::vector<std::function<void()>> tasks_;
+  rdma_cm_id* holder_ = nullptr;
   std::jthread thread_;
 };
 

@@ -24,6 +24,7 @@ class IbvConnectRequest final : public ConnectRequest {
     auto connection = std::make_shared<IbvConnection>(pending_->context(), managed, pending_->peer(), params);
     rdma_cm_id* id = pending_->take_id();
     if (!id) throw Error("bad_transition", "accept", "the request was answered before");
+    pending_->context()->track(RemovalRank::connection, connection);
     connection->accept(id, pending_->responder_resources(), pending_->initiator_depth());
     return connection;
   }
@@ -61,6 +62,14 @@ void PendingRequest::on_event(const CmEvent&) {
   gone_ = true;
 }
 
+void PendingRequest::on_removal() {
+  {
+    const std::lock_guard lock(mutex_);
+    gone_ = true;
+  }
+  if (rdma_cm_id* id = take_id()) context_->loop().destroy_id(id);
+}
+
 bool PendingRequest::is_gone() const {
   const std::lock_guard lock(mutex_);
   return gone_;
@@ -90,9 +99,9 @@ void IbvListener::start(const std::string& address) {
   const std::lock_guard lock(mutex_);
   id_ = context_->loop().create_id(shared_from_this(), "listen");
   if (library().rdma_bind_addr(id_, at.get()) != 0) refuse(address, errno);
-  if (id_->verbs && name_of(id_->verbs) != name_of(context_->get())) {
+  if (id_->verbs && name_of(id_->verbs) != context_->name()) {
     // Of two devices on one network interface the connection manager always takes the same one.
-    const std::string owner = name_of(id_->verbs), wanted = name_of(context_->get());
+    const std::string owner = name_of(id_->verbs), wanted = context_->name();
     throw Error("unreachable", "listen",
                 "'" + text_of(at.get()) + "' is an address of " + owner + ", not of " + wanted +
                     "; if both are on one network interface, remove one of them (rdma link delete " + owner +
@@ -107,7 +116,8 @@ void IbvListener::on_event(const CmEvent& event) {
   // On every early return the request is dropped, and thereby rejected.
   auto pending = std::make_shared<PendingRequest>(context_, event);
   context_->loop().adopt_id(event.new_id, pending);
-  if (name_of(event.new_id->verbs) != name_of(context_->get()))
+  context_->track(RemovalRank::connection, pending);
+  if (name_of(event.new_id->verbs) != context_->name())
     return;  // a wildcard address receives requests of all devices
   {
     const std::lock_guard lock(mutex_);
@@ -120,6 +130,7 @@ void IbvListener::on_event(const CmEvent& event) {
 std::shared_ptr<ConnectRequest> IbvListener::next() {
   std::deque<std::shared_ptr<PendingRequest>> gone;  // destroyed without the lock
   const std::lock_guard lock(mutex_);
+  if (is_removed_) throw Error("no_device", "accept", "the device " + context_->name() + " was removed");
   std::shared_ptr<PendingRequest> pending;
   while (!pending && !waiting_.empty()) {
     if (waiting_.front()->is_gone()) {
@@ -131,6 +142,13 @@ std::shared_ptr<ConnectRequest> IbvListener::next() {
   }
   if (waiting_.empty()) event_.clear();
   return pending ? std::make_shared<IbvConnectRequest>(std::move(pending)) : nullptr;
+}
+
+void IbvListener::on_removal() {
+  close();
+  const std::lock_guard lock(mutex_);
+  is_removed_ = true;
+  event_.signal();  // next() throws
 }
 
 void IbvListener::close() {

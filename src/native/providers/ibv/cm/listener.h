@@ -15,12 +15,13 @@ namespace verbena::ibv {
 
 // The id of a connect request until it is answered. The only event that it can get is that the initiator has
 // gone.
-class PendingRequest final : public CmTarget {
+class PendingRequest final : public CmTarget, public Removable {
  public:
   PendingRequest(std::shared_ptr<IbvContext> context, const CmEvent& request);
   ~PendingRequest() override;
 
   void on_event(const CmEvent& event) override;
+  void on_removal() override;
   bool is_gone() const;
   const std::string& peer() const { return peer_; }
   const std::vector<uint8_t>& private_data() const { return private_data_; }
@@ -42,7 +43,10 @@ class PendingRequest final : public CmTarget {
   bool gone_ = false;
 };
 
-class IbvListener final : public Listener, public CmTarget, public std::enable_shared_from_this<IbvListener> {
+class IbvListener final : public Listener,
+                          public CmTarget,
+                          public Removable,
+                          public std::enable_shared_from_this<IbvListener> {
  public:
   IbvListener(std::shared_ptr<IbvContext> context, int backlog);
   ~IbvListener() override { close(); }
@@ -52,6 +56,7 @@ class IbvListener final : public Listener, public CmTarget, public std::enable_s
   int fileno() const override { return event_.get(); }
   std::shared_ptr<ConnectRequest> next() override;
   void close() override;
+  void on_removal() override;
   void on_event(const CmEvent& event) override;
 
  private:
@@ -61,6 +66,7 @@ class IbvListener final : public Listener, public CmTarget, public std::enable_s
   std::string address_;
   std::mutex mutex_;
   rdma_cm_id* id_ = nullptr;
+  bool is_removed_ = false;
   std::deque<std::shared_ptr<PendingRequest>> waiting_;
 };
 

@@ -149,6 +149,12 @@ std::string hexadecimal(uint32_t value) {
   return text;
 }
 
+std::string windows_of(const ibv_device_attr& attr) {
+  if (attr.max_mw > 0 && (attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B)) return "type 2B";
+  if (attr.max_mw > 0 && (attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2A)) return "type 2A";
+  return "none: a registration replaces each, so its key is valid on every queue pair of the domain";
+}
+
 uint32_t positive(int value) { return static_cast<uint32_t>(std::max(value, 0)); }
 
 }  // namespace
@@ -262,6 +268,7 @@ DeviceAttributes describe(ibv_context* context) {
                                   : attr.atomic_cap == IBV_ATOMIC_HCA ? "yes, among users of this device"
                                                                       : "yes, also with the processor's own"},
                       {"acknowledged", "yes"},
+                      {"memory_windows", windows_of(attr)},
                       {"plain_memory", "direct"},
                       {"registration", "locks memory"},
                       {"keys", "chosen by the device"},

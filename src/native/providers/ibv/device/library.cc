@@ -24,6 +24,10 @@ struct Functions : DynamicLoader {
 #undef VERBENA_LOAD_VERBS
 #undef VERBENA_LOAD_CM
     find(verbs, "_ibv_query_gid_table", library.query_gid_table);
+    find(verbs, "ibv_fork_init", library.fork_init);
+    // Before any other call. On kernels that do not copy pinned pages at a fork (before 5.12), registered
+    // memory would otherwise move away from under the device when the process writes to it.
+    if (library.fork_init) library.fork_init();
   }
 };
 

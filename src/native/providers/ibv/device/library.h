@@ -1,5 +1,5 @@
 // libibverbs and librdmacm as tables of function pointers, loaded at run time. The inline functions of
-// verbs.h that move data (ibv_post_send, ibv_poll_cq …) use the context's own table and need no symbol;
+// verbs.h (ibv_post_send, ibv_poll_cq, ibv_alloc_mw …) use the context's own table and need no symbol;
 // everything else is called through here. librdmacm opens each device that its ids use once more and keeps it
 // open until the process ends: one descriptor per device, not per connection.
 #pragma once
@@ -30,6 +30,7 @@ namespace verbena::ibv {
   X(create_comp_channel, ibv_create_comp_channel)   \
   X(destroy_comp_channel, ibv_destroy_comp_channel) \
   X(create_cq, ibv_create_cq)                       \
+  X(resize_cq, ibv_resize_cq)                       \
   X(destroy_cq, ibv_destroy_cq)                     \
   X(get_cq_event, ibv_get_cq_event)                 \
   X(ack_cq_events, ibv_ack_cq_events)               \
@@ -64,6 +65,7 @@ struct Library {
   VERBENA_IBVERBS_SYMBOLS(VERBENA_POINTER)
   VERBENA_RDMACM_SYMBOLS(VERBENA_POINTER)
   decltype(&::_ibv_query_gid_table) query_gid_table = nullptr;  // since rdma-core 32; may be missing
+  decltype(&::ibv_fork_init) fork_init = nullptr;               // may be missing
 
   // With the fields that the old ibv_query_port() lacks, where the library supports them.
   int query_port(ibv_context* context, uint8_t port, ibv_port_attr& out) const;

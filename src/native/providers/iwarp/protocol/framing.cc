@@ -36,7 +36,10 @@ size_t FpduReader::room(std::span<iovec> out) {
     ahead_ = 0;
     if (direct_ < payload_left_ - held) return count;
     if (in_run_) return plan_run(at, out, count);
-    ahead_ = held + trailer_bytes() + kReadAhead;
+    // Behind a short segment, such as the answer to a short READ, there are often more: to copy them out of
+    // the stage costs less than a system call for each.
+    const bool is_short = ulpdu_length_ < kStageBytes;
+    ahead_ = is_short ? kStageBytes - end_ : held + trailer_bytes() + kReadAhead;
   }
   out[count++] = {stage_.data() + end_, ahead_};
   return count;

@@ -72,7 +72,7 @@ struct OutSegment {
   // Writes the length and the trailer (in the head, if the head holds all payload). The segment is final
   // then.
   void seal(bool crc);
-  // The same for a peer that wants markers: the whole segment becomes a copy.
+  // As seal(bool), for a peer that wants markers: the whole segment becomes a copy.
   void seal(MarkerInserter& markers);
 
   // With a CRC and without markers: extends the checksum of a message by this payload.

@@ -96,7 +96,7 @@ bool Stream::take_marked(std::span<const std::byte> bytes) {
   for (;;) {
     switch (stripper_->take(bytes)) {
       case MarkerStripper::Event::more:
-        return true;
+        return !fault_ && !terminated_;  // revalidate() may have ended the stream meanwhile
       case MarkerStripper::Event::fpdu:
         if (!feed(stripper_->fpdu())) return false;
         break;

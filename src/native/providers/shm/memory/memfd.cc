@@ -13,6 +13,9 @@ namespace verbena::shm {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+#ifndef F_SEAL_FUTURE_WRITE
+constexpr int F_SEAL_FUTURE_WRITE = 0x0010;
+#endif
 
 [[noreturn]] void fail(ErrorCode code, const std::string& what) {
   throw Error(code, "share memory", what, errno);
@@ -48,14 +51,26 @@ UniqueFd make_memfd(const char* label, size_t size, bool huge_pages) {
   if (huge_pages && fallocate(fd.get(), 0, 0, static_cast<off_t>(size)) != 0) {
     fail("huge_pages", "no " + std::to_string(size) + " bytes of free huge pages");
   }
-  if (fcntl(fd.get(), F_ADD_SEALS, kSeals | F_SEAL_SEAL) != 0) fail("limit_exceeded", "cannot seal a memfd");
+  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) fail("limit_exceeded", "cannot seal a memfd");
   return fd;
 }
 
-UniqueFd reopen_read_only(int fd) {
-  UniqueFd again(open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!again) fail("fd_limit", "cannot reopen a memfd");
-  return again;
+void seal(int fd, bool peers_may_write) {
+  constexpr const char* kCannot = "the kernel cannot share memory for reading only (Linux 5.1 can)";
+  if (fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | (peers_may_write ? 0 : F_SEAL_FUTURE_WRITE)) != 0)
+    fail("provider_missing", kCannot);
+  if (peers_may_write) return;
+  // Older kernels accept the seal for huge pages and do not enforce it.
+  void* writable = mmap(nullptr, sealed_size(fd), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (writable == MAP_FAILED) return;
+  munmap(writable, sealed_size(fd));
+  errno = 0;
+  fail("provider_missing", kCannot);
+}
+
+bool is_sealed_for_writing(int fd) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  return seals < 0 || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0;
 }
 
 size_t sealed_size(int fd) {

@@ -28,8 +28,11 @@ class Mapping {
 // A memfd of fixed size, sealed so that no process can shrink it under a mapping (which would cause SIGBUS).
 UniqueFd make_memfd(const char* label, size_t size, bool huge_pages);
 
-// A second descriptor of the same memory that cannot be mapped for writing.
-UniqueFd reopen_read_only(int fd);
+// Adds the last seal. Unless peers may write, no process can map the memory for writing from now on, whatever
+// descriptor it has or opens: only mappings that exist already can be written. Throws if the kernel cannot do
+// that.
+void seal(int fd, bool peers_may_write);
+bool is_sealed_for_writing(int fd);
 
 // The size of a memfd from a peer, or 0 when it is not sealed against shrinking and growing.
 size_t sealed_size(int fd);

@@ -1,4 +1,4 @@
-#include "util/move_to_other_core.h"
+#include "util/processor/move_to_other_core.h"
 
 #include <sched.h>
 

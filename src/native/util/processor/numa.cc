@@ -1,4 +1,4 @@
-#include "util/numa.h"
+#include "util/processor/numa.h"
 
 #include <linux/mempolicy.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "bind/kv/resp_objects.h"
+#include "bind/kv/client/resp_objects.h"
 
 #include <nanobind/stl/string.h>
 
@@ -36,7 +36,7 @@ void put_object(std::string& out, nb::handle argument) {
   if ((PyLong_Check(object) && !PyBool_Check(object)) || PyFloat_Check(object)) {
     return kv::put_argument(out, nb::cast<std::string>(nb::repr(argument)));
   }
-  const BufferView view(argument, PyBUF_SIMPLE);
+  const BufferView view = view_of(argument, "command", false, "value");
   kv::put_argument(out, {reinterpret_cast<const char*>(view.data()), view.size()});
 }
 

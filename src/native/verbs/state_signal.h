@@ -1,0 +1,53 @@
+// StateSignal: reports that the state of a connection has changed, to callbacks and through a descriptor.
+// The descriptor is created when it is first asked for, because a node with thousands of connections needs
+// none.
+// Depends on util/ only.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "util/fd.h"
+
+namespace verbena {
+
+class StateSignal {
+ public:
+  void signal() const {
+    std::vector<std::function<void()>> callbacks;
+    {
+      const std::lock_guard lock(mutex_);
+      is_signalled_ = true;
+      if (event_) event_->signal();
+      callbacks = callbacks_;
+    }
+    for (const auto& callback : callbacks) callback();
+  }
+  void clear() const {
+    const std::lock_guard lock(mutex_);
+    is_signalled_ = false;
+    if (event_) event_->clear();
+  }
+  int fileno() const {
+    const std::lock_guard lock(mutex_);
+    if (!event_) {
+      event_.emplace();
+      if (is_signalled_) event_->signal();
+    }
+    return event_->get();
+  }
+  void on_signal(std::function<void()> callback) const {
+    const std::lock_guard lock(mutex_);
+    callbacks_.push_back(std::move(callback));
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable bool is_signalled_ = false;
+  mutable std::optional<EventFd> event_;
+  mutable std::vector<std::function<void()>> callbacks_;
+};
+
+}  // namespace verbena
