@@ -1,15 +1,17 @@
-"""Base classes of objects that a `with` statement closes. Depend on nothing."""
+"""Base classes of objects that a `with` statement closes, and that stay with the process that made them."""
 
 from __future__ import annotations
 
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from verbena._forks import OfProcess
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Closing:
+class Closing(OfProcess):
     """Closed at the end of a `with` block."""
 
     __slots__ = ()
@@ -26,7 +28,7 @@ class Closing:
         self.close()
 
 
-class AsyncClosing:
+class AsyncClosing(OfProcess):
     """Closed at the end of an `async with` block."""
 
     __slots__ = ()

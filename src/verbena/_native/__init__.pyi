@@ -1,8 +1,9 @@
 """Verbena's native core. Private: the public API is verbena.verbs."""
 
 import enum
+from typing import NoReturn
 
-from verbena._native import bench as bench, kv as kv, transport as transport
+from verbena._native import bench as bench, far as far, kv as kv, transport as transport
 
 class QpState(enum.IntEnum):
     """Where a queue pair stands."""
@@ -56,6 +57,8 @@ class WcOpcode(enum.IntEnum):
     COMPARE_SWAP = 3
 
     FETCH_ADD = 4
+
+    BIND_MW = 5
 
     RECV = 128
 
@@ -121,6 +124,8 @@ ACCESS_REMOTE_WRITE: int = 2
 ACCESS_REMOTE_READ: int = 4
 
 ACCESS_REMOTE_ATOMIC: int = 8
+
+ACCESS_WINDOW: int = 16
 
 class PortState(enum.IntEnum):
     """Where a port stands; ACTIVE can be used."""
@@ -325,6 +330,9 @@ class WorkCompletion:
 
     def __repr__(self) -> str: ...
 
+class MemoryGroup:
+    """Memory that is shared with the same peers."""
+
 class MemoryRegion:
     def __init__(
         self,
@@ -334,6 +342,8 @@ class MemoryRegion:
         access: int,
         pin: bool,
         huge_pages: bool,
+        peer_access: int | None = None,
+        group: MemoryGroup | None = None,
     ) -> None: ...
     @property
     def addr(self) -> int:
@@ -579,6 +589,15 @@ class QueuePair:
     ) -> tuple[int | None, AtomicResult]: ...
     def run_many(self, opcode: Opcode, local: object, remote: RemoteMemory, operations: object) -> int: ...
 
+def bind_window(pd: ProtectionDomain, region: MemoryRegion, qp: QueuePair, access: int) -> MemoryWindow: ...
+
+class MemoryWindow:
+    @property
+    def rkey(self) -> int: ...
+    @property
+    def remote(self) -> RemoteMemory: ...
+    def invalidate(self) -> None: ...
+
 class AtomicResult:
     @property
     def value(self) -> int: ...
@@ -624,15 +643,20 @@ class Listener:
     def address(self) -> str: ...
     def fileno(self) -> int: ...
     def next(self) -> ConnectRequest | None: ...
+    def take_over(self, socket: int, timeout_ms: int) -> None: ...
     def close(self) -> None: ...
 
 class Context:
     def query(self) -> DeviceAttributes: ...
     def counts(self) -> dict[str, int]: ...
+    @property
+    def removed(self) -> bool: ...
     def alloc_pd(self) -> ProtectionDomain: ...
     def create_cq(self, depth: int) -> CompletionQueue: ...
     def set_memory_node(self, node: int) -> str: ...
     def listen(self, address: str, backlog: int) -> Listener: ...
+    def listen_to_sockets(self, backlog: int) -> Listener | None: ...
+    def close_own_port(self) -> None: ...
     def connect(self, qp: QueuePair, address: str, params: ConnectParams) -> Connection: ...
     def close(self) -> None: ...
 
@@ -778,3 +802,8 @@ def damage_packets(count: int, bit: int) -> None: ...
 def faulty_provider(inner: Provider, plan: FaultPlan) -> Provider: ...
 def crc32c(data: object, seed: int = 0) -> int:
     """CRC32C of a buffer, continuing from `seed`."""
+
+def end_process(operation: str, reason: str) -> NoReturn:
+    """
+    Ends the process with status 70 and one line on standard error, without any cleanup: after a failure that leaves the state of the process inconsistent.
+    """

@@ -76,12 +76,12 @@ class Engine:
         Begins a copy of all keys, or of those of some slots; it continues between commands.
         """
 
-    def set_backlog_limits(self, *, keep_bytes: int, hold_bytes: int) -> None:
+    def set_backlog_limits(self, *, keep_bytes: int, max_bytes: int) -> None:
         """
-        Sets how many bytes of the log stay in memory: `keep_bytes` for replicas that reconnect, `hold_bytes` for readers that are behind.
+        Sets how many bytes of the log stay in memory: `keep_bytes` for replicas that reconnect, `max_bytes` for readers that are behind.
         """
 
-    def count_log_from(self, offset: int) -> None:
+    def restart_log_at(self, offset: int) -> None:
         """
         Continues the history of another node at this offset. Readers of the former history must start again.
         """
@@ -243,6 +243,12 @@ class Client:
     @property
     def local_address(self) -> str: ...
     @property
+    def session_stream(self) -> tuple[int, int]:
+        """
+        The session and the number of a stream. (0, 0): the client is no stream.
+        """
+
+    @property
     def fileno(self) -> int: ...
     @property
     def name(self) -> str: ...
@@ -264,6 +270,10 @@ class Client:
     def unauthenticated(self) -> bool: ...
     @unauthenticated.setter
     def unauthenticated(self, arg: bool, /) -> None: ...
+    @property
+    def reads_all_keys(self) -> bool: ...
+    @reads_all_keys.setter
+    def reads_all_keys(self, arg: bool, /) -> None: ...
     @property
     def blocked(self) -> bool: ...
     @blocked.setter
@@ -439,7 +449,12 @@ class SessionFrontend:
     Serves the sessions of a node. Keep engine and node alive longer than this object.
     """
 
-    def __init__(self, engine: Engine, node: verbena._native.transport.Node) -> None: ...
+    def __init__(
+        self,
+        engine: Engine,
+        node: verbena._native.transport.Node,
+        audience: verbena._native.transport.Audience,
+    ) -> None: ...
     def add_region(self, key: int) -> None:
         """Sets the region key of the engine's next chunk of memory."""
 
@@ -449,7 +464,11 @@ class SessionFrontend:
 class OneSidedReader:
     """Reads strings from the memory of a store over a session."""
 
-    def __init__(self, session: verbena._native.transport.Session, database: int = 0) -> None: ...
+    def __init__(
+        self, session: verbena._native.transport.Session, database: int = 0, timeout_s: float = -1.0
+    ) -> None:
+        """`timeout_s`: how long one call may take; negative: no limit."""
+
     def load(self, layout: bytes) -> bool:
         """Uses the reply to kv.layout. False: it is not valid."""
 
@@ -467,6 +486,12 @@ class OneSidedReader:
         """
 
     @property
+    def denied(self) -> bool:
+        """
+        Whether the server refused a read: it has not lent its memory, or not any longer.
+        """
+
+    @property
     def reads(self) -> int: ...
 
 def use_command_error(type: object) -> None: ...
@@ -480,6 +505,8 @@ def decode(data: bytes, most: int = ...) -> tuple[list[object], int]:
     Decodes the complete replies at the start of the data. Returns them and their length in bytes.
     """
 
+STREAM_CLOSED: str = "the store has closed the stream"
+
 REQUEST_METHOD: str = "kv"
 
 RECEIVE_METHOD: str = "kv.receive"
@@ -488,37 +515,96 @@ CLOSE_METHOD: str = "kv.close"
 
 LAYOUT_METHOD: str = "kv.layout"
 
+def next_stream() -> int:
+    """Returns the number of a new stream."""
+
+class StreamState:
+    """What a stream's own commands have made of it."""
+
+    def __init__(self) -> None: ...
+    def note(self, words: Sequence[object]) -> None: ...
+    @property
+    def is_fresh(self) -> bool:
+        """Whether a new stream would be the same."""
+
 class Stream:
     """
-    A stream to a store over a session. One thread at a time uses it; others wait.
+    A stream to a store over a session. One thread at a time uses it; others wait. `map_error` gets each error and returns the one to raise. After a command that failed or timed out, the next one begins a new stream with the commands of `greeting`.
     """
 
-    def __init__(self, session: verbena._native.transport.Session, number: int) -> None: ...
+    def __init__(
+        self,
+        session: verbena._native.transport.Session,
+        map_error: Callable[..., Exception],
+        greeting: Sequence[Sequence[object]],
+    ) -> None: ...
     @property
     def number(self) -> int: ...
-    def execute(self, *arguments: object) -> object:
+    def greet(self, timeout_s: float) -> None:
+        """
+        Runs the commands of the greeting; raises CommandError for an error reply.
+        """
+
+    def execute(self, words: Sequence[object], timeout_s: float) -> object:
         """
         Runs one command and returns its reply; raises CommandError for an error reply.
         """
 
-    def set(self, key: object, value: object) -> None:
+    def set(self, key: object, value: object, timeout_s: float) -> None:
         """Runs SET without options; raises CommandError for an error reply."""
 
-    def run(self, commands: object, timeout_s: float = -1.0) -> list[object]:
+    def run(self, commands: Sequence[Sequence[object]], timeout_s: float) -> list[object]:
         """
         Runs several commands at once. Returns their replies in order; error replies are items of the list.
         """
 
-    def send(self, data: object, timeout_s: float = -1.0) -> bytes:
+    def close(self) -> None: ...
+
+class ReplyBuffer:
+    """
+    A stream to a store over a session, with the members of redis-py's SocketBuffer. `timeout`: None for no limit; an object that is no number stands for the timeout of the connection. `map_error` gets each error and returns the one to raise.
+    """
+
+    def __init__(self, session: verbena._native.transport.Session, map_error: object) -> None: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def socket_timeout(self) -> float | None: ...
+    @socket_timeout.setter
+    def socket_timeout(self, timeout: float | None) -> None: ...
+    def send(self, data: object) -> None:
         """
-        Sends bytes of RESP. Returns the output that the store has for this stream by then.
+        Sends packed commands: bytes, or a list of pieces. TimeoutError if it takes too long.
         """
 
-    def receive(self, timeout_s: float = -1.0) -> bytes | None:
+    def recv(self, size: int, peeks: bool) -> bytes | None:
         """
-        Waits until the store has output for this stream and returns it. None: there was none in time.
+        Returns up to `size` bytes; waits if there are none. None: there were none in time.
         """
 
+    def start_send(
+        self, data: object, spins: bool, queue: verbena._native.transport.EventQueue, token: int
+    ) -> int:
+        """
+        Sends packed commands for an event loop, at most a message. Returns the number of the call, whose end the queue reports; 0: the reply has been received already. `spins` must be False while a kv.receive is open.
+        """
+
+    def feed(self, received: bytes) -> None:
+        """Adds bytes that were received otherwise."""
+
+    def try_read(self, length: int) -> bytes | None:
+        """As read() of what has been received. None: it is incomplete."""
+
+    def try_readline(self) -> bytes | None:
+        """As readline() of what has been received. None: it is incomplete."""
+
+    def unread_bytes(self) -> int: ...
+    def can_read(self, timeout: object = 0) -> bool: ...
+    def read(self, length: int, timeout: object = "") -> bytes: ...
+    def readline(self, timeout: object = "") -> bytes: ...
+    def get_pos(self) -> int: ...
+    def rewind(self, pos: int) -> None: ...
+    def purge(self) -> None: ...
     def close(self) -> None: ...
 
 class ValkeyRdmaLink:
@@ -831,6 +917,14 @@ class CopyReceiver:
     def failure(self) -> str:
         """The reason why no further piece is applied; empty: there is none."""
 
+    def lend(self, session: int, windows: Iterable[Buffer]) -> None:
+        """
+        Lends windows to the session with this id, which must be the source's, in place of those lent before. They must be as many and as long as the first ones.
+        """
+
+    def withdraw(self) -> None:
+        """Refuses further pieces until lend()."""
+
     def close(self) -> None:
         """
         Stops applying pieces and refuses those that wait. Must not be called from within a command, because it waits for the receiver's thread.
@@ -843,18 +937,25 @@ class CopySender:
         self,
         copy: BaseCopy,
         header: bytes,
-        regions: Iterable[int],
+        windows: int,
         piece_bytes: int,
         *,
         observer: Callable[[str, bytes], None] | None = None,
     ) -> None:
         """
-        `header`: the fields that all envelopes share, with the sequence number of the first. `observer` is called with the wire and each envelope before it is sent.
+        `header`: the fields that all envelopes share, with the sequence number of the first. `windows`: their number. `observer` is called with the wire and each envelope before it is sent.
         """
 
-    def run(self, session: verbena._native.transport.Session, link: int, *, answer_timeout_s: float) -> bool:
+    def run(
+        self,
+        session: verbena._native.transport.Session,
+        link: int,
+        regions: Iterable[int],
+        *,
+        answer_timeout_s: float,
+    ) -> bool:
         """
-        Sends until everything is acknowledged (True) or stop() is called (False). Raises if the session, or the given `link` if it is not 0, cannot be used; run() may then be called again. Blocks.
+        Sends until everything is acknowledged (True) or stop() is called (False). `regions`: the keys of the windows that the target has lent to this session. Raises if the session, or the given `link` if it is not 0, cannot be used; run() may then be called again. Blocks.
         """
 
     def stop(self) -> None:
@@ -880,13 +981,19 @@ class CopyReceivers:
         self,
         engine: Engine,
         migration: bytes,
-        windows: Iterable[Buffer],
+        source: bytes,
         applier: LogApplier,
         *,
         observer: Callable[[bytes, bytes], None] | None = None,
     ) -> CopyReceiver:
         """
-        Returns the receiver of this migration's pieces; it replaces an earlier one. `observer` is called with each notice and its piece, on another thread.
+        Returns the receiver of this migration's pieces from the member `source`; it replaces an earlier one and has no windows yet. `observer` is called with each notice and its piece, on another thread.
+        """
+
+    @property
+    def refused(self) -> int:
+        """
+        The number of notices that were refused because of the session that sent them.
         """
 
 class EnvelopeKind(enum.IntEnum):
@@ -906,7 +1013,7 @@ class EnvelopeKind(enum.IntEnum):
 
     GOSSIP = 7
 
-    STATUS = 8
+    WINDOWS = 8
 
     NOTICE = 9
 
@@ -920,14 +1027,14 @@ ENVELOPE_REFUSED: int = 4
 
 ENVELOPE_HEADER_BYTES: int = 112
 
-NOTICE_METHOD: str = "shards.landed"
+NOTICE_METHOD: str = "shards.notice"
 
 def pack_envelope_header(
     kind: EnvelopeKind,
     source: bytes,
     target: bytes,
-    first_shard: int,
-    last_shard: int,
+    first_slot: int,
+    last_slot: int,
     migration: bytes,
     payload: Buffer,
     flags: int,
@@ -939,6 +1046,11 @@ def pack_envelope_header(
 ) -> bytes:
     """
     The header of an envelope with this payload, with the checksum over both.
+    """
+
+def answer_envelope(message: Buffer, payload: Buffer, refused: bool) -> bytes:
+    """
+    The answer to a message, of which the header is enough. Refused: the payload is the reason.
     """
 
 def parse_envelope(
@@ -959,17 +1071,17 @@ class ReplicationSender:
         session: verbena._native.transport.Session,
         *,
         ring_key: int,
-        mark: int,
+        ring_tag: int,
         ring_bytes: int,
         by_write: bool,
-        place: object | None,
+        position: object | None,
         max_inline: int,
         lsn: int | None,
         offset: int,
         on_receipt: object,
     ) -> None:
         """
-        Continues after `lsn` and `offset` if the backlog reaches back that far; otherwise begins with a base copy. `place`: memory into which the replica writes its position.
+        Continues after `lsn` and `offset` if the backlog reaches back that far; otherwise begins with a base copy. `position`: memory into which the replica writes its position.
         """
 
     @property
@@ -988,6 +1100,11 @@ class ReplicationSender:
         Requests receipts without delay, because a client waits for them (WAIT).
         """
 
+    def stop(self, why: str) -> None:
+        """
+        Ends the stream at once, without waiting for the thread: close() must follow.
+        """
+
     def close(self) -> None:
         """
         Ends the thread. Must not be called from within a command, because it waits for the thread.
@@ -999,13 +1116,13 @@ class ReplicationReceiver:
     def __init__(
         self, engine: Engine, session: verbena._native.transport.Session, ring: object, applier: LogApplier
     ) -> None: ...
-    def begin(self, *, full: bool, offset: int, place_key: int) -> None:
+    def begin(self, *, full: bool, offset: int, position_key: int) -> None:
         """
-        Starts with the values of the primary's answer. `full`: all present keys are deleted first. `place_key`: the region into which the position is written; 0: none.
+        Starts with the values of the primary's answer. `full`: all present keys are deleted first. `position_key`: the region into which the position is written; 0: none.
         """
 
     @property
-    def mark(self) -> int:
+    def ring_tag(self) -> int:
         """The number that the primary adds to the positions of its pieces."""
 
     def counters(self) -> dict[str, Any]: ...

@@ -50,6 +50,11 @@ SPARE_RECEIVES: int = 8
 
 MESSAGE_HEADER_BYTES: int = 40
 
+def open_pidfd(pid: int) -> int:
+    """
+    os.pidfd_open(), which a Python that was built with old kernel headers lacks.
+    """
+
 class EventQueue:
     """Events from native code to an event loop."""
 
@@ -101,22 +106,18 @@ class Port:
     def prepare(self, qp: verbena._native.QueuePair) -> Link:
         """Makes a queue pair a link. Call it before the queue pair is connected."""
 
-class ExposedRegion:
-    """Memory that peers may use."""
-
-    @property
-    def key(self) -> int: ...
-    @property
-    def addr(self) -> int: ...
-    @property
-    def length(self) -> int: ...
-    def revoke(self) -> None:
-        """Afterwards the key is refused, and no peer accesses the memory."""
-
 class Capture:
     """Records messages as pcapng blocks until they are taken."""
 
     def __init__(self, *, snap_bytes: int, room_bytes: int) -> None: ...
+
+class Audience:
+    """The sessions to which memory is lent: all, or those that are added."""
+
+    def __init__(self, *, of_everybody: bool) -> None: ...
+    @property
+    def group(self) -> verbena._native.MemoryGroup:
+        """The group of memory that is allocated for this audience."""
 
 class Node:
     """A process's end of all its sessions."""
@@ -145,6 +146,9 @@ class Node:
         huge_pages: bool,
         pin: bool,
     ) -> Port: ...
+    def retire_port(self, port: Port) -> None:
+        """Stops using a wire whose device was removed."""
+
     def add_session(
         self,
         id: int,
@@ -159,7 +163,12 @@ class Node:
         fragment_bytes: int,
     ) -> Session: ...
     def remove_session(self, session: Session) -> None: ...
-    def expose(self, buffer: object, *, access: int, only_session: int) -> ExposedRegion: ...
+    def admit(self, audience: Audience, session: int) -> None:
+        """Adds a session to an audience."""
+
+    def revoke(self, audience: Audience, session: int) -> None:
+        """Removes a session from an audience, and ends what was lent to it."""
+
     @property
     def regions(self) -> int: ...
     def sweep_registrations(self) -> None:
@@ -181,6 +190,21 @@ class Node:
     def acknowledge(self) -> None: ...
     def arm_and_poll(self) -> bool: ...
     def close(self) -> None: ...
+
+class ExposedRegion:
+    """Memory that peers may use."""
+
+    def __init__(self, node: Node, buffer: object, *, access: int, audience: Audience) -> None: ...
+    @property
+    def key(self) -> int:
+        """0: it was revoked."""
+
+    @property
+    def addr(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    def revoke(self) -> None:
+        """Afterwards the key is refused, and no peer accesses the memory."""
 
 class RemoteRegion:
     """
@@ -233,11 +257,20 @@ METHOD_ECHO: int = 1
 
 METHOD_ATOMIC: int = 5
 
+def atomic_request(
+    key: int, offset: int, opcode: verbena._native.Opcode, compare_add: int, swap: int
+) -> bytes:
+    """The payload of a call of METHOD_ATOMIC."""
+
 class Session:
     """A conversation with one peer that outlives its links."""
 
     @property
     def id(self) -> int: ...
+    @property
+    def audience(self) -> Audience:
+        """This session alone."""
+
     @property
     def received(self) -> int: ...
     @property
@@ -260,7 +293,9 @@ class Session:
         self, link: Link, *, received: int, acknowledged: int, window: int, peer_buffer_bytes: int
     ) -> None: ...
     def lose_link(self, links: int, why: str) -> None:
-        """The link with this number is gone; a later one is not meant."""
+        """
+        Handles what has arrived, then loses the link with this number, if it is still in use.
+        """
 
     def detach(self) -> None:
         """The link is about to be replaced or closed on purpose."""
@@ -284,17 +319,26 @@ class Session:
     def read(self, remote: RemoteRegion, timeout_s: float) -> bytes | None:
         """None: it is longer than a message buffer."""
 
-    def write(self, remote: RemoteRegion, data: object, timeout_s: float) -> bool:
+    def read_into(self, remote: RemoteRegion, buffer: object, timeout_s: float) -> bool:
+        """False: it is longer than a message buffer."""
+
+    def write(self, remote: RemoteRegion, buffer: object, timeout_s: float) -> bool:
         """False: it is longer than a message buffer."""
 
     def start_read(self, remote: RemoteRegion, queue: EventQueue, token: int) -> int: ...
-    def start_write(self, remote: RemoteRegion, data: object, queue: EventQueue, token: int) -> int: ...
+    def start_read_into(self, remote: RemoteRegion, buffer: object, queue: EventQueue, token: int) -> int:
+        """
+        The caller keeps a view of the buffer until the operation has ended or cancel() has returned.
+        """
+
+    def start_write(self, remote: RemoteRegion, buffer: object, queue: EventQueue, token: int) -> int: ...
     def transfer(
         self,
-        is_put: bool,
+        is_write: bool,
         buffer: object,
         remote: RemoteRegion,
         *,
+        timeout_s: float,
         fragment_bytes: int,
         depth: int,
         progress: object | None,
@@ -303,3 +347,38 @@ class Session:
         """
         With an owner of the memory its registration is kept for the next time.
         """
+
+    def read_long(
+        self,
+        remote: RemoteRegion,
+        *,
+        timeout_s: float,
+        fragment_bytes: int,
+        depth: int,
+        progress: object | None,
+    ) -> bytes:
+        """A region of any length."""
+
+    def region_length(self, remote: RemoteRegion, operation: str) -> int:
+        """
+        The length of a region that belongs to the running process of the peer; raises for others.
+        """
+
+    @staticmethod
+    def buffer_length(buffer: object, operation: str, writable: bool) -> int:
+        """
+        The length in bytes of a contiguous buffer; raises an error that names the argument for others.
+        """
+
+    def many(
+        self,
+        is_write: bool,
+        remote: object,
+        offsets: object,
+        buffer: object,
+        *,
+        timeout_s: float,
+        progress: object | None,
+        owner: object | None,
+    ) -> None:
+        """Without offsets, `remote` is a sequence of regions."""

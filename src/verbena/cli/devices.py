@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from verbena import verbs
-from verbena.transport.placement import choose_node, online_nodes
+from verbena.transport.memory.placement import choose_node, online_nodes
 from verbena.verbs import Device, DeviceAttributes, PortAttributes, ProviderInfo
 
 EPILOG = """\

@@ -11,7 +11,7 @@ from typing import Any
 
 from verbena.cli import remote, text
 from verbena.errors import RemoteError
-from verbena.transport import WIRES
+from verbena.transport.opening import WIRES
 
 EPILOG = """\
 examples:

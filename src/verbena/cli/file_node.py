@@ -7,7 +7,7 @@ import asyncio
 import os
 
 from verbena import transport
-from verbena.cli.service import add_listen_flag, stop_signal, stopped_by
+from verbena.cli.service import add_listen_flag, keep_files_private, stop_signal, stopped_by
 from verbena.config import Config
 from verbena.config.flags import add_flags, load_with_flags
 from verbena.errors import setup_error
@@ -46,6 +46,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(options: argparse.Namespace) -> int:
+    keep_files_private()
     try:
         server = FileServer(options.folder, writable=options.writable)
     except OSError as error:
@@ -59,7 +60,7 @@ async def _serve(config: Config, server: FileServer, listen: str) -> int:
     stopped = stop_signal()
     configure_log(config)
     try:
-        async with await transport.listen(listen, handlers=server.handlers, config=config) as listener:
+        async with transport.listen(listen, handlers=server.handlers, config=config) as listener:
             access = "read-write" if server.writable else "read-only"
             print(f"file node at verbena://{listener.address}/: {server.root}, {access}", end="")
             print(f", on {', '.join(listener.wires)}, pid {os.getpid()}", flush=True)

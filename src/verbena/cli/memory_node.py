@@ -9,7 +9,7 @@ import sys
 
 from verbena import transport
 from verbena.cli import text
-from verbena.cli.service import add_listen_flag, stop_signal, stopped_by
+from verbena.cli.service import add_listen_flag, keep_files_private, stop_signal, stopped_by
 from verbena.config import Config
 from verbena.config.flags import add_flags, load_with_flags
 from verbena.config.kinds import InvalidValue, Size
@@ -22,7 +22,7 @@ examples:
   verbena memory-node --size 64GiB --listen 0.0.0.0:7471           for others; needs a secret in verbena.toml
   verbena memory-node --config node.toml --network-rdma-huge-pages
 
-Programs allocate memory with far.allocate(session, dtype, shape). Unnamed memory is freed when the session
+Programs allocate memory with far.zeros(session, shape, dtype). Unnamed memory is freed when the session
 ends. Every configuration key has a flag: `verbena config reference KEY` prints it.
 
 SIGTERM or SIGINT: close sessions, free the memory, exit with status 128 + n
@@ -47,6 +47,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(options: argparse.Namespace) -> int:
+    keep_files_private()
     return asyncio.run(_serve(load_with_flags(options), options.size, options.listen))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from verbena import __version__
 from verbena.cli import text
-from verbena.cli.service import stop_event
+from verbena.cli.service import keep_files_private, stop_event
 from verbena.config import Config
 from verbena.config.flags import add_flags, given_flags
 from verbena.config.load import load
@@ -81,6 +81,7 @@ def run(options: argparse.Namespace) -> int:
         if value is not None:
             flags.setdefault(key, value)
     config = load(options.config, flags=flags)
+    keep_files_private()
     if options.action == "check":
         return _check(config, keep=options.keep)
     if options.action == "gc":

@@ -8,7 +8,7 @@ from typing import Any
 
 from verbena.config.flags import add_flags, load_with_flags
 from verbena.errors import VerbenaError
-from verbena.transport import Session, connect_blocking
+from verbena.sync import Session, connect
 
 NO_ADDRESS = """\
 {command} needs the session address of a running node:
@@ -30,13 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser, *, optional: str) -> None:
 
 def open_session(options: argparse.Namespace) -> Session:
     """Opens a session with the configured secret and certificates. Raises the errors of connect()."""
-    return connect_blocking(options.address, config=load_with_flags(options))
+    return connect(options.address, config=load_with_flags(options))
 
 
 def ask(session: Session, method: str, /, timeout_s: float, **arguments: Any) -> dict[str, Any]:
     """Calls one of Verbena's own methods. Raises RemoteError if the node refuses."""
     answer: dict[str, Any] = json.loads(
-        session.sync.call(method, json.dumps(arguments).encode(), timeout_s=timeout_s)
+        session.call(method, json.dumps(arguments).encode(), timeout_s=timeout_s)
     )
     return answer
 

@@ -12,20 +12,24 @@ from dataclasses import replace
 from functools import partial
 
 from verbena import __version__, transport
-from verbena.cli.service import stop_event
+from verbena.cli.checks.limits import memlock_note
+from verbena.cli.service import keep_files_private, stop_event
 from verbena.config import Config
 from verbena.config.flags import add_flags, given_flags
 from verbena.config.load import load
+from verbena.config.rules import is_loopback
 from verbena.errors import VerbenaError, setup_error
 from verbena.kv.cluster import ClusterNode, ClusterSettings
+from verbena.kv.frontends.session_users import SessionUsers
 from verbena.kv.frontends.sessions import SessionFrontend
 from verbena.kv.frontends.valkey_rdma import RdmaListener, wire_of
 from verbena.kv.replication.replication import Replication
+from verbena.kv.server.health import EngineCheck
 from verbena.kv.server.panels import panels
 from verbena.kv.server.startup import Listening, listen, make_server
 from verbena.kv.storage.persistence import Persistence, Settings
-from verbena.transport import WIRES
 from verbena.transport.configured import configure_log, listen_address, settings_from
+from verbena.transport.opening import WIRES
 
 EPILOG = """\
 examples:
@@ -67,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
         flags.setdefault("kv.port", options.port)
     if options.commands:
         flags["kv.commands"] = ",".join(filter(None, (flags.get("kv.commands", ""), *options.commands)))
+    keep_files_private()
     return asyncio.run(_serve(load(options.config, flags=flags)))
 
 
@@ -76,7 +81,9 @@ async def _serve(config: Config) -> int:
     node, gateway = None, None
     if config.kv.sessions:
         node = await asyncio.to_thread(transport.Node, _wired(config))
-        gateway = SessionFrontend(node)
+        gateway = SessionFrontend(
+            node, users=SessionUsers.parse(config.kv.session_users), loopback_only=_loopback_only(config)
+        )
     if config.cluster.enabled and node is None:
         raise setup_error("invalid_argument", operation="join the cluster", detail="kv.sessions is off")
     places, listener, rdma, cluster, replication = Listening(), None, None, None, None
@@ -92,13 +99,18 @@ async def _serve(config: Config) -> int:
             gateway.open(server)
             server.services.info_sections["rdma"] = node.info_rdma
             node.panels.update(panels(server))
+            node.health_checks["engine"] = EngineCheck(server)
             if config.cluster.enabled:
                 cluster = ClusterNode(server, node, ClusterSettings.of(config), config)
             replication = Replication(server, config)
             handlers = {**replication.handlers, **(cluster.handlers if cluster else {})}
             listener = await _sessions(config, node, places, handlers)
+            gateway.admit_through(listener)
         if config.kv.rdma_listen:
             rdma = RdmaListener(server, *wire_of(config.kv.rdma_listen))
+        wires = {*(node.wires.names if node is not None else ()), *((rdma.wire,) if rdma is not None else ())}
+        if note := memlock_note(wires):
+            places.notes.append(note)
         server.start()
         try:
             await asyncio.to_thread(kept.open)
@@ -173,6 +185,15 @@ async def _sessions(
     )
     places.notes.append(f"{listen_address(config)} is in use: sessions are accepted on {listener.address}")
     return listener
+
+
+def _loopback_only(config: Config) -> bool:
+    """Whether every address on which the store accepts clients is a loopback address."""
+    kv = config.kv
+    hosts = [config.session.listen_address, kv.listen_address]
+    if kv.rdma_listen and not kv.rdma_listen.startswith("shm://"):
+        hosts.append(kv.rdma_listen.partition("://")[2].rpartition(":")[0].strip("[]"))
+    return all(map(is_loopback, hosts))
 
 
 def _banner(

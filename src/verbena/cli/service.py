@@ -1,9 +1,10 @@
-"""Shared by commands that run a service: stop signals and the --listen flag."""
+"""Shared by commands that run a service: stop signals, the mode of new files, and the --listen flag."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 
@@ -17,6 +18,11 @@ def add_listen_flag(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="session address (default: session.listen_address and session.listen_port)",
     )
+
+
+def keep_files_private() -> None:
+    """Sets the umask so that files and folders which the service creates are usable by its user only."""
+    os.umask(0o077)
 
 
 def stop_signal() -> asyncio.Future[signal.Signals]:

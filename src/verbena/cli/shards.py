@@ -1,4 +1,5 @@
-"""`verbena shards`: prints the owners of slots, and moves slots while they are in use."""
+"""`verbena shards`: prints the owners of slots, and moves slots while they are in use. It changes the map in
+its store, and asks nodes by CLUSTER commands, as a user of the store: it is not a member of the cluster."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from verbena import transport
 from verbena.cli import text
 from verbena.cli.progress import Progress
+from verbena.cli.shards_node import NodeSession
 from verbena.config import Config
 from verbena.config.flags import add_flags, load_with_flags
 from verbena.errors import BusyError, VerbenaError, setup_error
+from verbena.kv.commands.replies import CommandError
 from verbena.shards.cluster_map import ClusterMap, Member, Move
-from verbena.shards.envelope import ABOUT_NODES, Envelope, Kind, parse
 from verbena.shards.rebalance import plan
 from verbena.shards.slots import SlotRange
 from verbena.shards.stores import MapStore, change
@@ -37,7 +38,8 @@ examples:
 """
 _COMMON = """\
 A node is named by its name, address or a prefix of its id. The cluster map is read from cluster.map_store;
---cluster-map-store etcd://HOST:PORT selects another store.
+--cluster-map-store etcd://HOST:PORT selects another store. Reports of nodes are read with CLUSTER MOVES and
+CLUSTER VIEWS, after AUTH with the password of kv.password_file if that is set.
 
 exit status: 0 success, 1 failed or rolled back, 2 wrong usage
 """
@@ -46,7 +48,6 @@ Clients can use the slots during a move. At its end their commands wait for at m
 cluster.write_pause_budget_ms, then clients are redirected to the new owner. The nodes do the work: if this
 command is interrupted, the move continues.
 """
-_TIMEOUT_S = 10.0
 _POLL_S = 0.1
 _HEALTH = {"pfail": "suspected", "fail": "failed"}
 _PHASES = {
@@ -81,6 +82,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         )
         found.set_defaults(action=function)
         found.add_argument("--json", action="store_true", help="print one JSON document")
+        if function not in (_map, _abort):
+            found.add_argument(
+                "--user",
+                default="",
+                metavar="NAME",
+                help="user of the store; its password: kv.password_file",
+            )
         add_flags(found, listed=())
         return found
 
@@ -130,7 +138,7 @@ async def _map(options: argparse.Namespace, config: Config, store: MapStore) -> 
     held = await store.load()
     map = held.map
     if options.json:
-        print(json.dumps({"revision": held.revision, **json.loads(map.encode())}))
+        print(json.dumps({"revision": held.revision, **map.describe()}))
         return 0
     leaseholders = await store.leaseholders()
     rows = []
@@ -215,21 +223,27 @@ async def _rebalance(options: argparse.Namespace, config: Config, store: MapStor
     return status
 
 
-async def _query_all(config: Config, map: ClusterMap, about: bytes = b"") -> dict[str, list[dict[str, Any]]]:
+async def _query_all(
+    options: argparse.Namespace, config: Config, map: ClusterMap, what: str
+) -> dict[str, list[dict[str, Any]]]:
     """Returns the reports of all nodes that respond, by id; prints a warning for each of the others."""
     found = {}
     for member in map.members.values():
+        node = NodeSession(options, config)
         try:
-            async with await transport.connect(member.sessions, config=config) as session:
-                found[member.id] = await _query_status(session, member, about)
+            found[member.id] = await node.query(member, what)
+        except CommandError as error:
+            print(f"verbena: {member.name} refused: {error}", file=sys.stderr)
         except VerbenaError as error:
             print(f"verbena: {member.name} does not respond: {error.what}", file=sys.stderr)
+        finally:
+            await node.close()
     return found
 
 
 async def _nodes(options: argparse.Namespace, config: Config, store: MapStore) -> int:
     map = (await store.load()).map
-    found = await _query_all(config, map, ABOUT_NODES)
+    found = await _query_all(options, config, map, "VIEWS")
     if options.json:
         print(json.dumps(found))
         return 0
@@ -253,7 +267,7 @@ async def _nodes(options: argparse.Namespace, config: Config, store: MapStore) -
 
 async def _status(options: argparse.Namespace, config: Config, store: MapStore) -> int:
     map = (await store.load()).map
-    found = [one for moves in (await _query_all(config, map)).values() for one in moves]
+    found = [one for moves in (await _query_all(options, config, map, "MOVES")).values() for one in moves]
     if options.json:
         print(json.dumps(found))
         return 0
@@ -311,7 +325,7 @@ async def _watch(
 ) -> tuple[int, dict[str, Any]]:
     """Shows progress from the source's reports until the map has the outcome. Returns exit status and last
     report."""
-    node = NodeSession(config)
+    node = NodeSession(options, config)
     try:
         return await _follow(options, store, move, node)
     except asyncio.CancelledError:
@@ -333,13 +347,15 @@ async def _follow(
         while True:
             map = (await store.load()).map
             try:
-                reports = await node.status(map.members[move.source])
+                reports = await node.query(map.members[move.source], "MOVES")
                 known = [one for one in reports if one["id"] == move.id]
                 last = (
                     known[0]
                     if known
                     else {**last, "note": "the source has not started the move, or was restarted"}
                 )
+            except CommandError as error:
+                last = {**last, "note": f"the source refused: {error}"}
             except (VerbenaError, KeyError):
                 last = {**last, "note": "the source does not respond"}
             done, note = _progress_of(last)
@@ -367,49 +383,6 @@ def _progress_of(report: dict[str, Any]) -> tuple[float, str]:
     if "behind" in report:
         words += f", {report['behind']} records behind"
     return done, report.get("note", words)
-
-
-class NodeSession:
-    """A persistent session with a node that is queried repeatedly, so that it does not log a new session each
-    time."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._session: transport.Session | None = None
-
-    async def status(self, member: Member) -> list[dict[str, Any]]:
-        """Returns the node's report on its moves. Raises VerbenaError if it does not respond; the next call
-        reconnects."""
-        try:
-            if self._session is None:
-                self._session = await transport.connect(member.sessions, config=self._config)
-            return await _query_status(self._session, member)
-        except VerbenaError:
-            await self.close()
-            raise
-
-    async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            with contextlib.suppress(VerbenaError):
-                await session.close()
-
-
-async def _query_status(
-    session: transport.Session, member: Member, about: bytes = b""
-) -> list[dict[str, Any]]:
-    message = Envelope(
-        kind=Kind.STATUS,
-        source=bytes(20),
-        target=bytes.fromhex(member.id),
-        first_shard=0,
-        last_shard=0,
-        migration=bytes(16),
-        payload=about,
-    )
-    answer = parse(await session.call("shards", bytes(message), timeout_s=_TIMEOUT_S))
-    found: list[dict[str, Any]] = json.loads(answer.payload)
-    return found
 
 
 def find(map: ClusterMap, name: str) -> Member:

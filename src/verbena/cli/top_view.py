@@ -116,8 +116,9 @@ def _sessions(now: Status, rates: Rates) -> list[str]:
                 *(_quantiles(rate["latency"].get(name)) for name in shown),
             ]
         )
-        ends.append("  ".join(filter(None, (session["id"], session["peer"], _clean(session["reason"])))))
-    ends[0] = "id, peer, reason"
+        about = (session["peer"], _clean(session["reason"]), _clean(session["principal"]))
+        ends.append("  ".join(filter(None, (session["id"], *about))))
+    ends[0] = "id, peer, reason, principal"
     return [f"{row}  {end}" for row, end in zip(text.table(rows).splitlines(), ends, strict=True)]
 
 

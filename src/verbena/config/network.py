@@ -47,7 +47,8 @@ class NetworkRdma(Section):
         0,
         1000,
         "The number of retries on one wire before the next wire is tried.",
-        "With 0, the fallback is tried after the first failure.",
+        "With 0, the fallback is tried after the first failure. As long as another wire has not been tried,"
+        " a wire gets 1.5 seconds for all its attempts.",
     )
     retry_delay_ms: int = integer(
         1000,
@@ -59,7 +60,7 @@ class NetworkRdma(Section):
         10**9,
         4 * KIB,
         TIB,
-        "The largest memory region that is registered for one part of a `put()` or `get()`.",
+        "The largest memory region that is registered for one part of a `read_into()` or `write()`.",
         "Larger transfers use several regions. On RDMA devices, where registration is expensive, up"
         " to this much"
         " memory stays registered for the next transfer of the same buffer. Memory that a node exposes is one"
@@ -247,7 +248,10 @@ class Replication(Section):
         "REPLICAOF changes it at run time.",
     )
     primary_user: str = text(
-        "", USER, "The user as which a replica logs in to its primary to get the session address."
+        "",
+        USER,
+        "The user as which a replica logs in to its primary.",
+        "It needs the rights `+psync +replconf +ping`.",
     )
     primary_password: Secret = secret(
         4,

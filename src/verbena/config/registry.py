@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from verbena.config.keys import Section, boolean, choice, integer, secret, section, size, text
 from verbena.config.kinds import Secret, Text
-from verbena.config.service import ADDRESS, FILE, KIB, MIB
+from verbena.config.service import ADDRESS, FILE, HOST_NAMES, KIB, MIB
 
 TIB = 1 << 40
 YEAR_S = 31_536_000
@@ -180,6 +180,13 @@ class Registry(Section):
         "There is no flag, because command lines are visible to all users of a machine.",
     )
     page: bool = boolean(True, "Whether `/` serves a web page with the contents of the registry.")
+    host_names: str = text(
+        "",
+        HOST_NAMES,
+        "Further host names under which the web page is requested, separated by commas.",
+        "Addresses, `localhost` and the name of the machine are always allowed. Requests of clients such as"
+        " docker may use any name.",
+    )
     rdma_enabled: bool = boolean(False, "Whether this node exchanges blobs with other nodes.")
     rdma_listen_addr: str = text("0.0.0.0", ADDRESS, "The address on which other nodes are accepted.")
     rdma_listen_port: int = integer(

@@ -38,6 +38,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def _maps_each_once(session_users: str) -> bool:
+    principals = [pair.rpartition("=")[0].strip() for pair in session_users.split(",")]
+    return len(principals) == len(set(principals))
+
+
 def _quic_has_certificates(choice: str, config: Config) -> bool:
     return config[choice] != "quic" or bool(config.tls.ca)
 
@@ -104,6 +109,11 @@ RULES = (
         ("cluster.etcd.user", "cluster.etcd.password", "cluster.etcd.password_file"),
         "a user needs a password, and a password a user",
         lambda c: bool(c.cluster.etcd.user) == bool(c.cluster.etcd.password or c.cluster.etcd.password_file),
+    ),
+    Rule(
+        ("kv.session_users",),
+        "each principal has one user",
+        lambda c: _maps_each_once(c.kv.session_users),
     ),
     Rule(
         ("tls.key", "tls.certificate"),

@@ -16,6 +16,11 @@ ADDRESS = Text(
 NODE_NAME = Text(
     'a name of up to 64 letters, digits, ".", "_" and "-", or "" for the host\'s', r"[A-Za-z0-9._-]{0,64}"
 )
+UIDS = Text('uids such as "1000,1001", or "" for none', r"([0-9]{1,9}(,[0-9]{1,9})*)?")
+HOST_NAMES = Text(
+    'host names such as "store-1,store-1.example.com", or "" for none',
+    r"([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(, ?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)*)?",
+)
 FILE = FilePath('a path, or "" for none', r"[^\x00-\x1f\x7f\ud800-\udfff]*")
 MIN_SECRET_LENGTH = 16
 SECRET_FILE_NOTE = "Trailing white space is ignored. Only the owner and the group may have read access."
@@ -39,9 +44,16 @@ class Session(Section):
         0,
         65535,
         "The TCP port on which sessions are accepted.",
-        "0 selects a free port. RDMA connections are negotiated here. RoCE v2 packets use UDP port"
-        " 4791, which a"
-        " firewall must also allow.",
+        "0 selects a free port. The wire `iwarp` uses this TCP port too, and the wire `quic` the UDP port of"
+        " the same number, if `data_port` is 0. RDMA connections are negotiated here. RoCE v2 packets use UDP"
+        " port 4791, which a firewall must also allow.",
+    )
+    data_port: int = integer(
+        0,
+        0,
+        65535,
+        "The port of the wires `iwarp` (TCP) and `quic` (UDP); 0: the port on which sessions are accepted.",
+        "The wires listen on the addresses on which sessions are accepted.",
     )
     secret: Secret = secret(
         MIN_SECRET_LENGTH,
@@ -50,6 +62,13 @@ class Session(Section):
         " machine.",
     )
     secret_file: str = text("", FILE, "The file with the secret.", SECRET_FILE_NOTE)
+    allow_uids: str = text(
+        "",
+        UIDS,
+        "Users of this host that may open sessions without a secret, by uid, separated by commas.",
+        "Root and the user of the node always may. The kernel reports the uid of a peer on the same host; on"
+        " other hosts a peer needs a secret or a certificate.",
+    )
     heartbeat_interval_ms: int = integer(1000, 10, HOUR_MS, "The interval of heartbeats on an idle session.")
     peer_timeout_ms: int = integer(
         10_000,
@@ -162,6 +181,13 @@ class Metrics(Section):
 
     listen: str = endpoint(
         "", "The address and port of the metrics page; empty: none.", "The page has no access control."
+    )
+    host_names: str = text(
+        "",
+        HOST_NAMES,
+        "Further host names under which the metrics page is requested, separated by commas.",
+        "Addresses, `localhost` and the name of the machine are always allowed. Requests for other names are"
+        " refused, because a web site could point its own name at this machine.",
     )
 
 

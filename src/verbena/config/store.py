@@ -9,6 +9,11 @@ from verbena.config.kinds import Secret, Text
 from verbena.config.service import ADDRESS, FILE, KIB, MIB, SECRET_FILE_NOTE
 
 EVENTS = Text("letters out of K, E, A, g, $, l, s, h, z, x, e, t and d", r"[KEAg$lshzxetd]*")
+PAIR = r"(?:certificate:[^\s,]+|secret|uid:[0-9]{1,10})=[^\s,=]+"
+SESSION_USERS = Text(
+    'pairs such as "certificate:DNS:web=web, uid:1000=app, secret=app", or "" for none',
+    rf"(?:{PAIR}(?:, *{PAIR})*)?",
+)
 TIB = 1 << 40
 
 
@@ -82,6 +87,15 @@ class Kv(Section):
         True,
         "Whether sessions are accepted, as configured in `[session]`.",
         "`verbena.connect()` needs it.",
+    )
+    session_users: str = text(
+        "",
+        SESSION_USERS,
+        "The users as which clients over sessions begin, by what the peer has proved: pairs"
+        " `PRINCIPAL=USER`, separated by commas.",
+        "A principal is `certificate:` and the name in the certificate, `uid:` and a number, or `secret`. Of"
+        " several pairs that apply, the first kind in this order decides: certificate, secret, uid. Such a"
+        " client needs no password. Without a pair it begins as a TCP client does.",
     )
     password: Secret = secret(
         4,

@@ -1,13 +1,14 @@
 """The exceptions of Verbena, and what each error code means. Depends on _native only.
 
 VerbenaError
-├── AddressError         the address cannot be resolved, reached or bound: check it
-├── BrokenLinkError      the connection has ended: reconnect
+├── AddressError         the address cannot be resolved, reached or bound, also an OSError: check it
+├── BrokenLinkError      the connection has ended, also a ConnectionError: reconnect
 ├── BusyError            a resource is used up: release some of it and retry
 │   └── QueueFullError   a queue is full: poll completions and post again
 ├── ClosedError          the object was closed: open another
 ├── ConfigurationError   a file, variable or flag is wrong: correct what `problems` lists
-├── DeniedError          an access flag, key, domain or credential forbids it: obtain the permission
+├── DeniedError          a flag, key, domain or credential forbids it, also a PermissionError: obtain the
+│                        permission
 ├── ProtocolError        the peer broke the protocol: check its program and version
 ├── RegistrationError    memory could not be registered: raise a limit or change the buffer
 ├── RejectedError        the peer rejected the connection: read its `private_data`

@@ -1,4 +1,5 @@
-"""The exception classes. A class says what the caller can do; `code` says what happened."""
+"""The exception classes. A class says what the caller can do; `code` says what happened. A class
+for which Python has an exception inherits that one too, so that `except ConnectionError` catches it."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ class VerbenaError(Exception):
     """The base class: what happened, in which operation with which peer, the causes and the remedy."""
 
     errno: int | None
+    strerror: str | None  # only of classes that are also an OSError
 
     def __init__(
         self,
@@ -40,6 +42,8 @@ class VerbenaError(Exception):
         self.remedy = remedy
         self.detail = detail
         self.errno = errno
+        if errno and issubclass(type(self), OSError):
+            self.strerror = os.strerror(errno)
 
     @property
     def cause(self) -> str:
@@ -61,15 +65,16 @@ class VerbenaError(Exception):
         return f"{name}({self.what!r}, code={self.code!r}, operation={self.operation!r}, peer={self.peer!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # OSError keeps errno outside __dict__, so a TimedOutError would lose it between processes.
-        return type(self), (self.what,), {**self.__dict__, "errno": self.errno}
+        # OSError keeps errno and strerror outside __dict__, so they would be lost between processes.
+        strerror = {"strerror": self.strerror} if issubclass(type(self), OSError) else {}
+        return type(self), (self.what,), {**self.__dict__, "errno": self.errno, **strerror}
 
 
-class AddressError(VerbenaError):
+class AddressError(VerbenaError, OSError):
     """The address cannot be resolved, reached or bound: check it."""
 
 
-class BrokenLinkError(VerbenaError):
+class BrokenLinkError(VerbenaError, ConnectionError):
     """The connection has ended: reconnect, then repeat what was not acknowledged."""
 
 
@@ -132,7 +137,7 @@ class ConfigurationError(VerbenaError):
         return "\n".join((first, *map(str, self.problems), f"remedy: {self.remedy}"))
 
 
-class DeniedError(VerbenaError):
+class DeniedError(VerbenaError, PermissionError):
     """An access flag, key, protection domain or credential forbids it: obtain the permission."""
 
 

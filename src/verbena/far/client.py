@@ -14,15 +14,18 @@ from verbena.transport import RemoteRegion, Session
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+    from verbena.transport.blocking.session import Session as BlockingSession
 
-def allocate(
-    session: Session,
-    dtype: DTypeLike,
+
+def zeros(
+    session: Session | BlockingSession,
     shape: int | Sequence[int],
+    dtype: DTypeLike = float,
     *,
     name: str | None = None,
     cache_bytes: int = CACHE_BYTES,
     block_bytes: int = BLOCK_BYTES,
+    timeout_s: float | None = None,
 ) -> Array:
     """Allocates a zeroed array on the memory node. Without a name it belongs to this session and is freed
     when the session ends; a named one stays until free(), and other sessions can attach() to it. Raises
@@ -34,31 +37,44 @@ def allocate(
     for length in lengths:
         nbytes *= length
     note = {"dtype": np.lib.format.dtype_to_descr(kind), "shape": lengths}
-    answer = _ask(session, messages.ALLOCATE, nbytes=nbytes, name=name, note=note)
+    answer = _ask(session, messages.ALLOCATE, timeout_s, nbytes=nbytes, name=name, note=note)
     try:
+        region = _region(session, answer)
         array = Array(
-            session, _region(session, answer), kind, lengths, cache_bytes=cache_bytes, block_bytes=block_bytes
+            session,
+            region,
+            kind,
+            lengths,
+            cache_bytes=cache_bytes,
+            block_bytes=block_bytes,
+            timeout_s=timeout_s,
         )
     except BaseException:
-        _ask(session, messages.FREE, id=answer["id"])
+        _ask(session, messages.FREE, timeout_s, id=answer["id"])
         raise
     array.name, array._allocation = name, answer["id"]
     return array
 
 
 def attach(
-    session: Session, name: str, *, cache_bytes: int = CACHE_BYTES, block_bytes: int = BLOCK_BYTES
+    session: Session | BlockingSession,
+    name: str,
+    *,
+    cache_bytes: int = CACHE_BYTES,
+    block_bytes: int = BLOCK_BYTES,
+    timeout_s: float | None = None,
 ) -> Array:
     """Opens the named array with its original dtype and shape. Raises StateError if there is none."""
-    answer = _ask(session, messages.ATTACH, name=name)
+    answer = _ask(session, messages.ATTACH, timeout_s, name=name)
     note = answer.get("note")
     try:
         dtype = numpy().lib.format.descr_to_dtype(_tuples(note["dtype"]))  # type: ignore[index]
         shape = tuple(note["shape"])  # type: ignore[index]
     except (KeyError, TypeError, ValueError) as error:
         raise _malformed(session, messages.ATTACH, str(error)) from error
+    region = _region(session, answer)
     array = Array(
-        session, _region(session, answer), dtype, shape, cache_bytes=cache_bytes, block_bytes=block_bytes
+        session, region, dtype, shape, cache_bytes=cache_bytes, block_bytes=block_bytes, timeout_s=timeout_s
     )
     array.name, array._allocation = name, answer["id"]
     return array
@@ -66,7 +82,7 @@ def attach(
 
 def free(array: Array) -> None:
     """Frees the array's memory on its memory node; closes the array and discards unflushed bytes. Raises
-    StateError if it is already freed or did not come from allocate() or attach()."""
+    StateError if it is already freed or did not come from zeros() or attach()."""
     if array._allocation is None:
         raise setup_error(
             "far_unknown", operation=messages.FREE, detail="the array was not allocated on a memory node"
@@ -74,17 +90,19 @@ def free(array: Array) -> None:
     if not array._closed:
         array.invalidate(discard=True)
         array.close()
-    _ask(array.session, messages.FREE, id=array._allocation)
+    _ask(array.session, messages.FREE, array.timeout_s, id=array._allocation)
 
 
-def stat(session: Session) -> dict[str, Any]:
-    """Returns the memory node's size, free and largest_free in bytes, allocations, and names with their
+def stat(session: Session | BlockingSession, *, timeout_s: float | None = None) -> dict[str, Any]:
+    """Returns the memory node's size and free bytes, its number of allocations, and names with their
     sizes."""
-    return _ask(session, messages.STAT)
+    return _ask(session, messages.STAT, timeout_s)
 
 
-def _ask(session: Session, method: str, **fields: Any) -> dict[str, Any]:
-    payload = session.sync.call(method, messages.encode(**fields))
+def _ask(
+    session: Session | BlockingSession, method: str, timeout_s: float | None, **fields: Any
+) -> dict[str, Any]:
+    payload = session.sync.call(method, messages.encode(**fields), timeout_s=timeout_s)
     try:
         answer = messages.decode(payload)
     except ValueError as error:
@@ -93,14 +111,14 @@ def _ask(session: Session, method: str, **fields: Any) -> dict[str, Any]:
     return answer
 
 
-def _region(session: Session, answer: dict[str, Any]) -> RemoteRegion:
+def _region(session: Session | BlockingSession, answer: dict[str, Any]) -> RemoteRegion:
     try:
         return RemoteRegion.from_bytes(bytes.fromhex(answer["region"]))
     except (KeyError, TypeError, ValueError) as error:
         raise _malformed(session, messages.ALLOCATE, str(error)) from error
 
 
-def _malformed(session: Session, method: str, detail: str) -> Exception:
+def _malformed(session: Session | BlockingSession, method: str, detail: str) -> Exception:
     return setup_error("bad_message", operation=method, peer=session.peer, detail=detail)
 
 

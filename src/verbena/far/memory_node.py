@@ -1,26 +1,28 @@
-"""A memory node: lends parts of one block of memory to sessions. An unnamed allocation is accessible to its
+"""A memory node: allocates memory for sessions, up to a limit. An unnamed allocation is accessible to its
 session only and is freed when the session ends; a named one is accessible to all until it is freed."""
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import itertools
+import os
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from verbena import _threads
+from verbena.errors import VerbenaError, setup_error
 from verbena.far import messages
-from verbena.far.allocator import FirstFit
-from verbena.far.messages import Refusal
+from verbena.far.messages import RequestRefused
 from verbena.transport import Handler, Node, Region, Request, Session
 from verbena.verbs import Access
+
+_PAGE = 4096
 
 
 @dataclass(frozen=True)
 class _Piece:
     id: int
-    offset: int
     nbytes: int
     name: str | None
     note: Any
@@ -29,15 +31,17 @@ class _Piece:
 
 
 class MemoryNode:
-    """Pass `handlers` to listen() on the event loop that uses it; close() it before its node."""
+    """Pass `handlers` to listen() on the event loop that uses it; close() it before its node. StateError if
+    the machine has less memory than `size`."""
 
     def __init__(self, node: Node, size: int) -> None:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if size > memory:
+            detail = f"a size of {size} bytes, but this machine has {memory} bytes of memory"
+            raise setup_error("invalid_argument", operation="start a memory node", detail=detail)
         self.size = size
         self._node = node
-        whole = node.allocate(size)
-        self._memory = memoryview(whole.memory).cast("B")
-        whole.revoke()  # the memory stays allocated; parts of it are exposed one by one
-        self._space = FirstFit(size)
+        self._free_bytes = size
         self._pieces: dict[int, _Piece] = {}
         self._names: dict[str, _Piece] = {}
         self._ids = itertools.count(1)
@@ -54,12 +58,10 @@ class MemoryNode:
         }
 
     def stat(self) -> dict[str, Any]:
-        """Returns size, free and largest contiguous free bytes, the number of allocations, and names with
-        their sizes."""
+        """Returns size and free bytes, the number of allocations, and names with their sizes."""
         return {
             "size": self.size,
-            "free": self._space.free_bytes,
-            "largest_free": self._space.largest_free,
+            "free": self._free_bytes,
             "allocations": len(self._pieces),
             "names": {name: piece.nbytes for name, piece in sorted(self._names.items())},
         }
@@ -81,20 +83,22 @@ class MemoryNode:
         nbytes, name = messages.take_integer(fields, "nbytes"), messages.take_name(fields)
         note = messages.take_note(fields)
         if name is not None and name in self._names:
-            return messages.refusal(Refusal("far_name_taken", name))
-        offset = self._space.allocate(nbytes)
-        if offset is None:
-            space = self._space
-            detail = f"{nbytes} bytes; {space.free_bytes} are free, {space.largest_free} in one piece"
-            return messages.refusal(Refusal("far_full", detail))
-        # An empty region cannot be exposed, so an empty allocation exposes one byte.
-        memory = self._memory[offset : offset + max(nbytes, 1)]
-        region = self._node.expose(
-            memory,
-            access=Access.ALL,
-            session=request.session if name is None else None,
-        )
-        piece = _Piece(next(self._ids), offset, nbytes, name, note, request.session.id, region)
+            return messages.refusal(RequestRefused("far_name_taken", name))
+        if _pages(nbytes) > self._free_bytes:
+            return messages.refusal(
+                RequestRefused("far_full", f"{nbytes} bytes; {self._free_bytes} are free")
+            )
+        # Memory of its own for each session, so that no wire shows it to another one. An empty region cannot
+        # be allocated, so an empty allocation takes one byte.
+        owner = request.session if name is None else None
+        try:
+            region = self._node.allocate(max(nbytes, 1), access=Access.ALL, session=owner)
+        except VerbenaError as error:
+            return messages.refusal(
+                RequestRefused("far_full", f"{nbytes} bytes: {error.detail or error.what}")
+            )
+        self._free_bytes -= _pages(nbytes)
+        piece = _Piece(next(self._ids), nbytes, name, note, request.session.id, region)
         self._pieces[piece.id] = piece
         if name is not None:
             self._names[name] = piece
@@ -106,7 +110,7 @@ class MemoryNode:
         name = messages.take_name(messages.decode(request.payload))
         piece = self._names.get(name or "")
         if piece is None:
-            return messages.refusal(Refusal("far_unknown", f"{name!r}"))
+            return messages.refusal(RequestRefused("far_unknown", f"{name!r}"))
         return _describe(piece)
 
     async def _free(self, request: Request) -> bytes:
@@ -114,7 +118,9 @@ class MemoryNode:
         name = messages.take_name(fields)
         piece = self._names.get(name) if name else self._pieces.get(messages.take_integer(fields, "id"))
         if piece is None or (piece.name is None and piece.owner != request.session.id):
-            return messages.refusal(Refusal("far_unknown", repr(name) if name else f"number {fields['id']}"))
+            return messages.refusal(
+                RequestRefused("far_unknown", repr(name) if name else f"number {fields['id']}")
+            )
         await asyncio.shield(self._remove(piece))
         return messages.encode()
 
@@ -135,28 +141,26 @@ class MemoryNode:
                 self._remove(piece)
 
     def _remove(self, piece: _Piece) -> asyncio.Task[None]:
-        """Removes an allocation from the tables at once; a task revokes access, zeroes the memory and frees
-        it."""
+        """Removes an allocation from the tables at once; a task revokes access and frees the memory."""
         del self._pieces[piece.id]
         if piece.name is not None:
             del self._names[piece.name]
         return self._start(self._clear(piece), "clear")
 
     async def _clear(self, piece: _Piece) -> None:
-        await asyncio.to_thread(self._revoke_and_zero, piece)
-        self._space.free(piece.offset)
-
-    def _revoke_and_zero(self, piece: _Piece) -> None:
-        piece.region.revoke()
-        memory = self._memory[piece.offset : piece.offset + piece.nbytes]
-        if memory:
-            ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)), 0, len(memory))
+        await _threads.workers.run(piece.region.close)
+        self._free_bytes += _pages(piece.nbytes)
 
     def _start(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _pages(nbytes: int) -> int:
+    """Returns how much memory an allocation takes: whole pages, and at least one."""
+    return max(1, -(-nbytes // _PAGE)) * _PAGE
 
 
 def _describe(piece: _Piece) -> bytes:

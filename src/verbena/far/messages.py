@@ -15,7 +15,7 @@ MAX_NAME_LENGTH = 200
 MAX_NOTE_BYTES = 4096
 
 
-class Refusal(Exception):
+class RequestRefused(Exception):
     """The memory node refuses a request, for a reason that the client can act on."""
 
     def __init__(self, code: str, detail: str) -> None:
@@ -30,13 +30,16 @@ def encode(**fields: Any) -> bytes:
 
 def decode(payload: bytes) -> dict[str, Any]:
     """Returns the decoded object. Raises ValueError if the payload is not a JSON object."""
-    fields = json.loads(payload)
+    try:
+        fields = json.loads(payload)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(fields, dict):
         raise ValueError("not a JSON object")
     return fields
 
 
-def refusal(error: Refusal) -> bytes:
+def refusal(error: RequestRefused) -> bytes:
     return encode(refused=error.code, detail=error.detail)
 
 

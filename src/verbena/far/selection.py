@@ -1,5 +1,5 @@
-"""Translates an index into the rows to fetch and a local index. The rows are sorted and unique; indexing them
-with `local` yields the result of the original index."""
+"""Translates an index into the rows to fetch and a local index: indexing the rows with `local` yields the
+result of the original index."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from verbena.far.lazy import numpy
 
 @dataclass(frozen=True)
 class Selection:
-    """`rows` is a range with a positive step, or a sorted array of integers."""
+    """`rows` is a range with a positive step, or a flat array of integers, which may be negative or outside
+    of the array. It was an index of shape `index_shape`."""
 
     rows: Any
     local: tuple[Any, ...]
+    index_shape: tuple[int, ...] | None = None
 
     @property
     def is_one_row(self) -> bool:
@@ -27,6 +29,17 @@ class Selection:
     @property
     def takes_whole_rows(self) -> bool:
         return all(_is_everything(key) for key in self.local[1:])
+
+    def unique(self, length: int) -> Selection:
+        """Returns the selection with sorted and unique rows. IndexError if one is not in range(length)."""
+        if self.index_shape is None:
+            return self
+        np, index = numpy(), self.rows
+        outside = (index < -length) | (index >= length)
+        if outside.any():
+            raise IndexError(f"index {index[outside][0]} is out of bounds for axis 0 with size {length}")
+        rows, places = np.unique(np.where(index < 0, index + length, index), return_inverse=True)
+        return Selection(rows, (places.reshape(self.index_shape), *self.local[1:]), self.index_shape)
 
 
 def select(key: Any, shape: tuple[int, ...]) -> Selection:
@@ -47,26 +60,18 @@ def select(key: Any, shape: tuple[int, ...]) -> Selection:
     return Selection(range(*_row(number, shape[0])), (0, *rest))
 
 
-def runs(rows: Any, *, gap: int, longest: int) -> Iterator[tuple[int, int]]:
-    """Yields positions [start, stop) in `rows` to be moved in one transfer each: at most `gap` rows lie
-    between neighbours, and a transfer with such gaps spans at most `longest` rows."""
+def runs(rows: Any) -> Iterator[tuple[int, int]]:
+    """Yields positions [start, stop) of consecutive numbers in sorted `rows`."""
     if isinstance(rows, range) and rows.step == 1:
         if rows:
             yield 0, len(rows)
         return
     np = numpy()
     rows = np.asarray(rows)
-    breaks = np.flatnonzero(np.diff(rows) > gap + 1) + 1
+    breaks = np.flatnonzero(np.diff(rows) > 1) + 1
     for start, stop in itertools.pairwise((0, *breaks.tolist(), len(rows))):
-        if start == stop or rows[stop - 1] - rows[start] == stop - start - 1:
-            if start < stop:
-                yield start, stop
-            continue
-        first = start
-        while first < stop:
-            end = min(stop, int(np.searchsorted(rows, rows[first] + max(longest, 1))))
-            yield first, end
-            first = end
+        if start < stop:
+            yield start, stop
 
 
 def _by_array(first: Any, rest: list[Any], shape: tuple[int, ...]) -> Selection:
@@ -81,14 +86,8 @@ def _by_array(first: Any, rest: list[Any], shape: tuple[int, ...]) -> Selection:
         rest = [*others, *rest]
     elif not np.issubdtype(index.dtype, np.integer):
         raise IndexError(f"an index is an integer, a slice, or an integer or boolean array, not {first!r}")
-    length = shape[0]
-    index = index.astype(np.intp)
-    outside = (index < -length) | (index >= length)
-    if outside.any():
-        raise IndexError(f"index {index[outside].flat[0]} is out of bounds for axis 0 with size {length}")
-    index = np.where(index < 0, index + length, index)
-    rows, places = np.unique(index, return_inverse=True)
-    return Selection(rows, (places.reshape(index.shape), *rest))
+    rows = np.ascontiguousarray(index, np.int64).reshape(-1)
+    return Selection(rows, (np.arange(len(rows)).reshape(index.shape), *rest), index.shape)
 
 
 def _without_leading_ellipsis(keys: tuple[Any, ...], ndim: int) -> tuple[Any, ...]:

@@ -16,9 +16,10 @@ from distributed.comm.utils import ensure_concrete_host, from_frames, to_frames
 from distributed.utils import ensure_ip, ensure_memoryview, get_ip
 
 import verbena
+from verbena import _threads
 from verbena.errors import ConfigurationError, DeniedError, VerbenaError
 from verbena.integrations import dask_frames
-from verbena.integrations.dask_nodes import borrow_node, return_node, setup_for
+from verbena.integrations.dask_setup import setup_for
 from verbena.transport import control
 
 PREFIX = "verbena://"
@@ -103,7 +104,7 @@ class Comm(core.Comm):
             raise
         finally:
             for region in lent:
-                region.revoke()
+                region.close()
         return sum(view.nbytes for view in views)
 
     async def close(self) -> None:
@@ -153,10 +154,10 @@ class Comm(core.Comm):
             for frame, memory in zip(frames, here, strict=True):
                 offset = 0
                 for region in frame.regions:
-                    self.session.sync.get(region, memory[offset : offset + len(region)])  # type: ignore[index]
+                    self.session.sync.read_into(region, memory[offset : offset + len(region)])  # type: ignore[index]
                     offset += len(region)
 
-        await asyncio.to_thread(get_all)
+        await _threads.transfers.run(get_all)
         self._take(here, sum(frame.length for frame in frames))
 
     async def _wait_for_room(self) -> None:
@@ -188,6 +189,7 @@ class Comm(core.Comm):
         async for _ in self.session.states():
             pass
         self._end(f"the session ended: {self.session.reason}")
+        await self.session.close()  # a session that has failed uses its node until then
 
     def _end(self, reason: str) -> None:
         if self._closed:
@@ -221,28 +223,20 @@ class Connector(core.Connector):
                     local=local,
                     peer=PREFIX + address,
                     deserialize=deserialize,
-                    on_end=lambda: return_node(node),
                 )
             return comm
 
-        node = await borrow_node(setup.settings)
         try:
             session = await verbena.connect(
                 unparse_host_port(host, port),
-                node=node,
                 handlers={_MESSAGE: lambda request: get_comm(request.session).on_message(request)},
                 tls=setup.client_tls,
                 config=setup.settings,
             )
         except (ConfigurationError, DeniedError) as error:  # retrying would not help
-            return_node(node)
             raise core.FatalCommClosedError(str(error)) from error
         except VerbenaError as error:
-            return_node(node)
             raise core.CommClosedError(str(error)) from error
-        except BaseException:
-            return_node(node)
-            raise
         return get_comm(session)
 
 

@@ -25,7 +25,10 @@ def unpack(message: bytes) -> tuple[dict[str, Any], memoryview]:
     end = _LENGTH.size + _LENGTH.unpack_from(message)[0]
     if end > len(message):
         raise ValueError("the message is truncated")
-    words = json.loads(message[_LENGTH.size : end])
+    try:
+        words = json.loads(message[_LENGTH.size : end])
+    except RecursionError:
+        raise ValueError("the message is nested too deeply") from None
     if not isinstance(words, dict):
         raise ValueError("the message has no object")
     return words, memoryview(message)[end:]

@@ -12,7 +12,8 @@ from typing import Any
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 from fsspec.utils import infer_storage_options
 
-import verbena
+import verbena.sync
+from verbena._forks import renew_in_child
 from verbena.errors import BrokenLinkError, ClosedError
 from verbena.integrations.file_messages import CALL, MAX_DATA_BYTES, pack, unpack
 from verbena.transport import DEFAULT_PORT
@@ -21,7 +22,7 @@ _BLOCK_BYTES = 8 << 20
 
 
 class FileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """The files of a server at host:port. `secret` and `wire` are passed to verbena.connect_blocking().
+    """The files of a server at host:port. `secret` and `wire` are passed to verbena.sync.connect().
     Raises the server's OSErrors, such as FileNotFoundError, and VerbenaError if it cannot be reached."""
 
     protocol = "verbena"
@@ -40,29 +41,32 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
         super().__init__(host=host, port=port, wire=wire, **storage_options)
         self.host, self.port = host, int(port)
         self._secret, self._wire = secret, wire
-        self._session: verbena.Session | None = None
-        self._process = 0
+        self._begin()
+        renew_in_child(self, FileSystem._begin)
+
+    def _begin(self) -> None:
+        """Begins without a session; that of a forked process stays with the parent."""
+        self._session: verbena.sync.Session | None = None
         self._lock = threading.Lock()
 
     @property
-    def session(self) -> verbena.Session:
+    def session(self) -> verbena.sync.Session:
         """The session with the server; opened at first use, and again after it has ended or the process has
         forked."""
         with self._lock:
             session = self._session
-            forked = self._process != os.getpid()
-            if forked or session is None or session.closed:
+            if session is None or session.closed:
                 address = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-                session = verbena.connect_blocking(address, secret=self._secret, wire=self._wire)
-                self._session, self._process = session, os.getpid()
+                session = verbena.sync.connect(address, secret=self._secret, wire=self._wire)
+                self._session = session
             return session
 
     def close(self) -> None:
         """Closes the session; the next use opens another one."""
         with self._lock:
             session, self._session = self._session, None
-        if session is not None and self._process == os.getpid():
-            session.close_blocking()
+        if session is not None:
+            session.close()
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from verbena.errors import setup_error
+from verbena.integrations.dlpack import array_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -27,17 +28,20 @@ class Tensor(Protocol):
 
 
 def as_array(tensor: Tensor) -> NDArray[Any]:
-    """Returns the tensor's memory as a numpy array for put(), get(), expose() and write(); it keeps the
-    tensor alive. Raises StateError if the tensor is on a GPU (copy it to the host) or not contiguous."""
+    """Returns the tensor's memory as a numpy array for read_into(), write() and expose(); it keeps the
+    tensor alive. bfloat16 and 8-bit floats are types of ml_dtypes if the program has imported that package,
+    otherwise unsigned integers. Raises StateError if the tensor is on a GPU (copy it to the host) or not
+    contiguous."""
     device, _ = tensor.__dlpack_device__()
     if device not in _CPU_DEVICES:
         detail = f"the tensor is on DLPack device type {device}, not in host memory"
         raise setup_error("invalid_argument", operation="use a tensor", detail=detail)
-    array = _numpy().from_dlpack(tensor)
+    _numpy()
+    array = array_of(tensor)
     if not array.flags.c_contiguous:
-        detail = "the tensor is not contiguous: make a contiguous copy"
+        detail = "tensor is not C-contiguous: pass numpy.ascontiguousarray(tensor) or tensor.contiguous()"
         raise setup_error("invalid_argument", operation="use a tensor", detail=detail)
-    return array  # type: ignore[no-any-return]
+    return array
 
 
 def array_in(region: Region, dtype: DTypeLike, shape: int | Sequence[int]) -> NDArray[Any]:
@@ -50,8 +54,7 @@ def array_in(region: Region, dtype: DTypeLike, shape: int | Sequence[int]) -> ND
     if count * kind.itemsize > len(region):
         detail = f"{count} elements of {kind.itemsize} bytes in a region of {len(region)}"
         raise setup_error("out_of_range", operation="create an array", detail=detail)
-    memory = memoryview(region.memory).cast("B")
-    return np.frombuffer(memory, dtype=kind, count=count).reshape(lengths)  # type: ignore[no-any-return]
+    return np.frombuffer(region, dtype=kind, count=count).reshape(lengths)  # type: ignore[no-any-return]
 
 
 def _numpy() -> ModuleType:

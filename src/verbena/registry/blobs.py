@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from verbena._files import make_folder
 from verbena.registry import digests
 from verbena.registry.digests import Digest
 from verbena.registry.incoming import IncomingBlob
@@ -24,7 +25,7 @@ class BlobStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         for name in ("blobs", "incoming", "quarantine"):
-            (folder / name).mkdir(parents=True, exist_ok=True, mode=0o750)
+            make_folder(folder / name)
         self.workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="registry-blob")
 
     def path_of(self, digest: Digest) -> Path:
@@ -46,7 +47,7 @@ class BlobStore:
         too."""
         path = self.path_of(digest)
         if not path.parent.is_dir():
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+            make_folder(path.parent)
             _sync_folder(path.parent.parent)
             _sync_folder(self.folder / "blobs")
         os.rename(incoming.path, path)

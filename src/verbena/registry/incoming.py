@@ -212,9 +212,11 @@ class IncomingBlob:
                 return  # the worker that is hashing reads these bytes from the file later
             self._hashing = True
         try:
-            for piece in pieces:
-                self._hash.update(piece)
-            self._hashed = end
+            # A peer may still be able to change the memory of its pieces: the file's bytes are hashed.
+            if not self.untrusted:
+                for piece in pieces:
+                    self._hash.update(piece)
+                self._hashed = end
             self._hash_contiguous()
         except BaseException:
             with self._lock:

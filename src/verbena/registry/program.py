@@ -26,10 +26,12 @@ from verbena.registry.metrics import Metrics
 from verbena.registry.nodes.configured import open_nodes
 from verbena.registry.nodes.nodes import Nodes
 from verbena.registry.service import Limits, Registry
+from verbena.registry.web.health import health_page
 from verbena.registry.web.node_page import add_node_page
 from verbena.registry.web.pages import add_pages
 from verbena.transport.address import parse_host_port
-from verbena.transport.configured import server_tls
+from verbena.transport.configured import names_in, server_tls
+from verbena.transport.observe.host_names import HostNames
 
 logger = logging.getLogger("verbena.registry")
 
@@ -85,6 +87,7 @@ async def serving(config: Config) -> AsyncIterator[Program]:
             ),
             metrics,
             AccessLog(keys.access_log),
+            host_names=HostNames(names_in(keys.host_names), key="registry.host_names"),
         )
         program = Program(registry, server)
         if addresses := [address.strip() for address in keys.webhooks.split(",") if address.strip()]:
@@ -134,8 +137,14 @@ async def _serve_metrics(config: Config, program: Program, stack: contextlib.Asy
     """Serves metrics and the node's page on their own address, because its readers need not have the right to
     pull."""
     where = parse_host_port(config.metrics.listen)
-    page = Server(program.registry, Authenticator(Policy(frozenset())), metrics=Metrics())
+    page = Server(
+        program.registry,
+        Authenticator(Policy(frozenset())),
+        metrics=Metrics(),
+        host_names=HostNames(names_in(config.metrics.host_names)),
+    )
     page.pages["/metrics"] = program.server.metrics_page
+    page.pages["/healthz"] = health_page(program.registry)
     if program.nodes is not None:
         add_node_page(page, program.nodes)
     stack.push_async_callback(page.stop)

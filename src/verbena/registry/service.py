@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from verbena._files import make_folder, private
 from verbena.errors import setup_error
 from verbena.registry import digests, manifests, metadata, names
 from verbena.registry.blobs import BlobStore
@@ -82,7 +83,7 @@ class Registry:
         """Awaited in turn with every event. One that raises fails the request, but the change stays
         stored."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+            make_folder(self.folder)
             self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise _unusable(self.folder, error) from error
@@ -417,7 +418,7 @@ def _identity(file: Path) -> str:
         return file.read_text(encoding="ascii").strip()
     identity = str(uuid.uuid4())
     made = file.with_suffix(".new")
-    with made.open("w", encoding="ascii") as out:
+    with open(made, "w", encoding="ascii", opener=private) as out:
         out.write(identity)
         out.flush()
         os.fsync(out.fileno())

@@ -6,24 +6,34 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from verbena.errors import VerbenaError, setup_error
 from verbena.shards.slots import SLOTS, SlotRange, ranges_of
 
+# What reading a value of another shape, or of too much nesting, raises.
+_NOT_A_MAP = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
 
 @dataclass(frozen=True)
 class Member:
-    """A node: its id of 40 hexadecimal digits, its address for clients and its address for sessions."""
+    """A node: its id of 40 hexadecimal digits, its address for clients and its address for sessions. `key`:
+    with it the node proves that it is this member, 64 hexadecimal digits, new at each start; never shown."""
 
     id: str
     host: str
     port: int
     sessions: str  # host:port
     name: str = ""
+    key: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        if re.fullmatch(r"([0-9a-f]{64})?", self.key) is None:
+            raise ValueError(f"the key of member {self.id} is not 64 hexadecimal digits")
 
     @property
     def address(self) -> str:
@@ -185,16 +195,26 @@ class ClusterMap:
     # Encoding
 
     def encode(self) -> bytes:
-        """JSON; equal maps give equal bytes."""
+        """JSON, with the members' keys, for the map store; equal maps give equal bytes."""
+        value = self.describe()
+        for member in value["members"]:
+            member["key"] = self.members[member["id"]].key
+        return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+    def describe(self) -> dict[str, Any]:
+        """The values that JSON can hold, without the members' keys, for people and programs."""
         moves = [{**asdict(move), "slots": str(move.slots)} for _, move in sorted(self.moves.items())]
-        value = {
+        members = [
+            {name: value for name, value in asdict(member).items() if name != "key"}
+            for _, member in sorted(self.members.items())
+        ]
+        return {
             "epoch": self.epoch,
-            "members": [asdict(member) for _, member in sorted(self.members.items())],
+            "members": members,
             "owners": [[str(slots), owner] for slots, owner in self.owners],
             "replicas": dict(sorted(self.replicas.items())),
             "moves": moves,
         }
-        return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> ClusterMap:
@@ -206,8 +226,9 @@ class ClusterMap:
             moves = {
                 one["id"]: Move(**{**one, "slots": SlotRange.parse(one["slots"])}) for one in value["moves"]
             }
-            found = cls(int(value["epoch"]), members, owners, dict(value["replicas"]), moves)
-        except (ValueError, KeyError, TypeError) as error:
+            replicas = {str(replica): str(primary) for replica, primary in value["replicas"].items()}
+            found = cls(int(value["epoch"]), members, owners, replicas, moves)
+        except _NOT_A_MAP as error:
             detail = f"{type(error).__name__}: {error}"
             raise setup_error("bad_cluster_map", operation="read the cluster map", detail=detail) from error
         named = {owner for _, owner in owners} | set(found.replicas) | set(found.replicas.values())

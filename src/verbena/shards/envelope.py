@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 HEADER_BYTES = native.ENVELOPE_HEADER_BYTES
-ABOUT_NODES = b"nodes"  # the payload of a STATUS that requests a report of the members, not of the moves
 
 Kind = native.EnvelopeKind  # an answer has the kind of its request, and the flag ANSWER
 
@@ -33,8 +32,8 @@ class Envelope:
     kind: Kind
     source: bytes
     target: bytes
-    first_shard: int
-    last_shard: int
+    first_slot: int
+    last_slot: int
     migration: bytes
     payload: bytes = b""
     flags: Flag = Flag.NONE

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from verbena.errors import setup_error
 
-DEFAULT_PORT = 7471  # of the handshake, as in the configuration; wires use other ports
+DEFAULT_PORT = 7471  # of sessions, as in the configuration
 
 
 @dataclass(frozen=True)

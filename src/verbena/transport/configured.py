@@ -22,6 +22,7 @@ def settings_from(config: Config) -> Settings:
         wires=("shm", *hardware, *_FALLBACKS[network.rdma_fallback]),
         devices={} if network.rdma_device == "auto" else {"ibv": network.rdma_device},
         node_name=session.node_name,
+        data_port=session.data_port,
         send_queue_depth=rdma.send_queue_depth,
         recv_queue_depth=rdma.recv_queue_depth,
         cq_size=rdma.cq_size,
@@ -51,14 +52,21 @@ def settings_from(config: Config) -> Settings:
         upgrade_delay_max_ms=session.upgrade_delay_max_ms,
         allow_drill=session.allow_drill,
         metrics_listen=config.metrics.listen,
+        metrics_host_names=names_in(config.metrics.host_names),
         capture_folder=session.capture_folder,
         capture_headers_only=session.capture_headers_only,
+        allow_uids=tuple(int(uid) for uid in session.allow_uids.split(",") if uid),
         secret=read_secret(config).reveal().encode("utf-8", "surrogateescape"),
         iwarp=iwarp_options(config),
         quic=quic_options(config),
         ibv=ibv_options(config),
         gid_is_default=not config.was_set("network.rdma_gid_index"),
     )
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Returns the names of a list separated by commas."""
+    return tuple(name.strip() for name in text.split(",") if name)
 
 
 def ibv_options(config: Config) -> IbvOptions:

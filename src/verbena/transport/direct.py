@@ -3,11 +3,10 @@ For peers that do not speak the session protocol: rping, verbs programs, iWARP c
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from types import TracebackType
 
-from verbena import verbs
+from verbena import _threads, verbs
 from verbena.errors import setup_error
 
 # URL scheme → wire.
@@ -47,7 +46,7 @@ class DirectLink:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.close)
+        await _threads.workers.run(self.close)
 
     def __repr__(self) -> str:
         state = self.connection.state.name if self.connection else "not connected"
@@ -117,7 +116,7 @@ class DirectListener:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.close)
+        await _threads.workers.run(self.close)
 
 
 def _split(url: str) -> tuple[str, str]:

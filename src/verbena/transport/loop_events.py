@@ -79,9 +79,9 @@ class LoopEvents:
     def _on_event(self) -> None:
         with contextlib.suppress(ClosedError):
             self._native.acknowledge()  # otherwise this runs in every iteration until it sleeps
-        if time.monotonic() - self._slept_at < self._spin_s:
-            self._misses = 0
-        self.start_polling()
+            if time.monotonic() - self._slept_at < self._spin_s:
+                self._misses = 0
+            self.start_polling()
 
     def _spin(self) -> None:
         with contextlib.suppress(ClosedError):  # another thread is closing the node

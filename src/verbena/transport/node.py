@@ -9,24 +9,27 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from verbena import _native
+from verbena import _native, _threads
 from verbena._closing import Closing
 from verbena.errors import VerbenaError, setup_error
-from verbena.transport import control
+from verbena.transport import control, lifetime
 from verbena.transport.failover.drill import DrillResult, drill
+from verbena.transport.failover.peer_exit import own_process
 from verbena.transport.handshake.agreement import Authentication, NodeInfo
 from verbena.transport.handshake.frames import is_name
 from verbena.transport.loop_events import LoopEvents
+from verbena.transport.memory.region import Region
 from verbena.transport.observe.capture import CaptureFile, file_in
+from verbena.transport.observe.health import Check
 from verbena.transport.observe.metrics.counters import Snapshot
 from verbena.transport.observe.metrics.endpoint import MetricsServer
 from verbena.transport.observe.metrics.node_totals import NodeTotals, info_rdma
 from verbena.transport.observe.metrics.page import MakePanel
 from verbena.transport.outcomes import EventKind
-from verbena.transport.region import Region
 from verbena.transport.session import Session
 from verbena.transport.settings import Settings
 from verbena.transport.wires import Wires
@@ -35,7 +38,10 @@ from verbena.verbs import Access
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from verbena.transport.listening.listener import Listener
+
 _SWEEP_EVERY_S = 1.0
+_LOOK_FOR_DEVICES_EVERY_S = 1.0
 
 
 @functools.cache
@@ -65,17 +71,22 @@ class Node(Closing):
         self.settings = settings or Settings()
         self.boot_epoch = boot_epoch()
         self.name = self.settings.node_name or _default_name()
-        self._private = False  # belongs to one session and is closed with it
         self._sessions: dict[int, Session] = {}
         self._totals = NodeTotals()
         self._metrics_servers: list[MetricsServer] = []
         self.panels: dict[str, MakePanel] = {}  # by title: panels that the program adds to the page
+        # Returns why a peer may not query and break sessions of this node; "": it may.
+        self.refuses_administration: Callable[[Session], str] = _refuses_unproved
+        self.health_checks: dict[str, Check] = {}  # by name: checks that /healthz runs on the control thread
         self._capture: CaptureFile | None = None
         self._loops: dict[asyncio.AbstractEventLoop, LoopEvents] = {}
         self._loops_lock = threading.Lock()
         self._by_loop = by_loop
         self._resting: dict[str, float] = {}
         self._closed = False
+        self._closing = lifetime.CloseOnce()
+        self._listeners: set[Listener] = set()
+        self._everybody = _native.transport.Audience(of_everybody=True)
         self._native = _native.transport.Node(
             busy_poll_us=self.settings.busy_poll_us,
             sleeps=self.settings.adaptive_polling,
@@ -88,9 +99,14 @@ class Node(Closing):
         self._control_queue = _native.transport.EventQueue()
         self.wires = Wires(self._native, self.settings)
         self._control = control.control_loop()
+        lifetime.opened(self)
         self._control.call_soon_threadsafe(
             self._control.add_reader, self._control_queue.fileno(), self._on_control
         )
+        self._on_session_end: list[Callable[[int], None]] = []  # called with the session's id
+        self._on_restored: list[Callable[[str], None]] = []  # called with a wire whose device is back
+        if "ibv" in self.wires.names:
+            self._control.call_soon_threadsafe(control.spawn, self._watch_devices())
         if self.wires.keeping:
             self._control.call_soon_threadsafe(self._sweep)
         if not self.wires.names:
@@ -109,12 +125,11 @@ class Node(Closing):
 
     @property
     def info(self) -> NodeInfo:
-        return NodeInfo(self.name, self.boot_epoch, host_id())
+        return NodeInfo(self.name, self.boot_epoch, host_id(), own_process())
 
     @property
     def authentication(self) -> Authentication:
-        secret = self.settings.secret
-        return Authentication("secret", secret) if secret else Authentication()
+        return Authentication.by(self.settings.secret)
 
     @property
     def sessions(self) -> list[Session]:
@@ -129,34 +144,46 @@ class Node(Closing):
         session: Session | None = None,
     ) -> Region:
         """Exposes a buffer to all peers, or to one session only. The region keeps the buffer until it is
-        revoked. BufferError if it is read-only and `access` writes. Over shm, allocate() is faster."""
-        native = self._native.expose(
-            buffer, access=int(access), only_session=session.id if session is not None else 0
-        )
-        return Region(self, buffer, native)
+        closed. BufferError if it is read-only and `access` writes. Over shm, allocate() is faster."""
+        self._check_process("expose")
+        return self._expose(buffer, access, self._audience_of(session))
+
+    def _audience_of(self, session: Session | None) -> _native.transport.Audience:
+        return self._everybody if session is None else session._native.audience
+
+    def _expose(self, buffer: Buffer, access: Access, audience: _native.transport.Audience) -> Region:
+        return Region(self, buffer, access=access, audience=audience)
 
     def allocate(self, nbytes: int, *, access: Access = Access.ALL, session: Session | None = None) -> Region:
-        """Exposes new zeroed memory, allocated by the best wire. Revoke the region to free it."""
+        """Exposes new zeroed memory, allocated by the best wire. Close the region to free it."""
+        self._check_process("allocate")
+        return self._allocate(nbytes, access, self._audience_of(session))
+
+    def _allocate(self, nbytes: int, access: Access, audience: _native.transport.Audience) -> Region:
         wire = next(iter(self.wires))
-        memory = wire.pd.allocate(
+        memory = wire.pd._allocate_for(
+            audience.group,
             nbytes,
-            access=Access.LOCAL_WRITE,
+            peer_access=access,
             huge_pages=self.settings.huge_pages,
             pin=self.settings.pin_memory,
         )
-        return self.expose(memoryview(memory), access=access, session=session)  # type: ignore[arg-type]
+        return self._expose(memoryview(memory), access, audience)  # type: ignore[arg-type]
 
     def snapshot(self) -> Snapshot:
         """Returns the current counters by wire, session and peer, and resets nothing. From any thread."""
+        self._check_process("snapshot")
         return self._totals.snapshot(self)
 
     def info_rdma(self) -> dict[str, int]:
         """Returns the fields of `INFO rdma`: established links, and totals since the node was created."""
+        self._check_process("info_rdma")
         return info_rdma(self)
 
     def serve_metrics(self, address: str) -> MetricsServer:
         """Serves a status page at http://`address`/, /metrics for Prometheus and /healthz until the node
         closes. Port 0: a free one, see the server's `address`. AddressError if it cannot listen there."""
+        self._check_process("serve_metrics")
         return control.run_blocking(self._serve_metrics(address))
 
     async def drill(
@@ -164,12 +191,14 @@ class Node(Closing):
     ) -> list[DrillResult]:
         """Breaks the links of all sessions on `wire` (None: on any) to test failover; for `rest_s` this node
         does not use the wire. Returns one result per session when all are back, or after `wait_s`."""
+        self._check_process("drill")
         return await drill(self, self.sessions, wire=wire, rest_s=rest_s, wait_s=wait_s)
 
     def capture(self, path: str | os.PathLike[str], *, headers_only: bool = False) -> CaptureFile:
         """Writes messages and own one-sided operations to a pcapng file until the capture or the node closes.
         The file contains payloads, so only its owner may read it. invalid_argument if a capture is running
         or the file cannot be created."""
+        self._check_process("capture")
         if self._capture is not None and not self._capture.closed:
             detail = f"messages are being captured to {self._capture.path} already"
             raise setup_error("invalid_argument", operation="capture", detail=detail)
@@ -177,11 +206,11 @@ class Node(Closing):
         return self._capture
 
     def close(self) -> None:
-        """Closes the sessions, the metrics servers, the capture and the wires. Idempotent."""
-        if self._closed:
+        """Closes the sessions, the listeners, the metrics servers, the capture and the wires. Idempotent."""
+        if self._inherited:
             return
         self._closed = True
-        control.run_blocking(self._close())
+        lifetime.close_blocking(self._close)
 
     async def _serve_metrics(self, address: str) -> MetricsServer:
         server = MetricsServer(self)
@@ -190,19 +219,25 @@ class Node(Closing):
         return server
 
     async def _close(self) -> None:
+        """Closes the node; a second caller waits for the first."""
+        self._closed = True
+        await self._closing.run(self._close_once)
+
+    async def _close_once(self) -> None:
         for server in self._metrics_servers:
             server._close()
-        for session in list(self._sessions.values()):
-            await session._close()
+        await lifetime.close_all([listener._close() for listener in self._listeners])
+        await lifetime.close_all([session._close() for session in self._sessions.values()])
         self._control.remove_reader(self._control_queue.fileno())
         if self._capture is not None:
-            await asyncio.to_thread(self._capture.close)
-        await asyncio.to_thread(self._native.close)
+            await _threads.workers.run(self._capture.close)
+        await _threads.workers.run(self._native.close)
         with self._loops_lock:
             for events in self._loops.values():
                 events.close()
             self._loops.clear()
-        await asyncio.to_thread(self.wires.close)
+        await _threads.workers.run(self.wires.close)
+        lifetime.closed(self)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"wires {', '.join(self.wires.names)}"
@@ -215,7 +250,9 @@ class Node(Closing):
         loop = asyncio.get_running_loop()
         events = self._loops.get(loop)
         if events is None:
+            self._check_process("use a node")
             with self._loops_lock:
+                self._loops = {other: its for other, its in self._loops.items() if not other.is_closed()}
                 drives = self._by_loop and not self._loops
                 events = self._loops[loop] = LoopEvents(self, loop, drives=drives)
         return events
@@ -242,11 +279,32 @@ class Node(Closing):
             self._native.sweep_registrations()
             self._control.call_later(_SWEEP_EVERY_S, self._sweep)
 
+    async def _watch_devices(self) -> None:
+        """Closes a wire whose device was removed, since the device can return only then, and opens it again
+        when the device is back."""
+        while not self._closed:
+            for wire in [wire for wire in self.wires if wire.context.removed]:
+                for session in self.sessions:
+                    if session._link is not None and session._link.wire is wire:
+                        await session._on_link_lost(session._native.links, 0, "its device was removed")
+                await _threads.workers.run(self.wires.remove, wire)
+            for name in self.wires.removed:
+                if await _threads.workers.run(self.wires.restore, name):
+                    for restored in self._on_restored:
+                        restored(name)
+            await asyncio.sleep(_LOOK_FOR_DEVICES_EVERY_S)
+
     def _rest_wire(self, name: str, rest_s: float) -> None:
         self._resting[name] = time.monotonic() + rest_s
 
     def _is_resting(self, name: str) -> bool:
         return self._resting.get(name, 0.0) > time.monotonic()
+
+
+def _refuses_unproved(session: Session) -> str:
+    if session.principal.is_proved:
+        return ""
+    return "unproved peer: it needs the secret, a certificate or an allowed uid"
 
 
 def _default_name() -> str:

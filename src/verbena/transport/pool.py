@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -15,9 +16,10 @@ from verbena import _native
 from verbena._closing import AsyncClosing
 from verbena.config import Config, load
 from verbena.errors import VerbenaError, setup_error
+from verbena.transport.codecs.codec import Codec
 from verbena.transport.failover.policy import LinkState
 from verbena.transport.limiter import FairLimiter
-from verbena.transport.node import Node
+from verbena.transport.opening import connect
 from verbena.transport.session import Handler, Session
 from verbena.transport.settings import Settings
 
@@ -74,6 +76,7 @@ class Pool(AsyncClosing):
         handlers: Mapping[str, Handler] | None = None,
         tls: ssl.SSLContext | None = None,
         config: Config | Settings | None = None,
+        codec: str | Codec = "bytes",
     ) -> None:
         self._config = config or load()
         if max_connections is None:
@@ -89,33 +92,33 @@ class Pool(AsyncClosing):
         self.idle_timeout_s = idle_timeout_s
         self._check_after_s, self._check_timeout_s = check_after_s, check_timeout_s
         self._secret, self._wire, self._handlers, self._tls = secret, wire, handlers, tls
+        self._codec = codec
         self._limiter = FairLimiter(max_connections)
         self._idle: dict[str, deque[_Idle]] = {}
         self._connections = 0  # lent, idle, being opened or being closed
-        self._lent = 0
+        self._lent: set[Session] = set()
         self._counters = _Counters()
-        self._node: Node | None = None
-        self._making_node = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @contextlib.asynccontextmanager
     async def session(self, address: str, *, timeout_s: float | None = None) -> AsyncIterator[Session]:
         """Lends a session with the node at `address` for the length of the block. While max_connections are
-        lent it waits, first come first served; TimedOutError when `timeout_s` is over. Errors as connect().
-        Close it inside the block to have it replaced."""
+        lent it waits, first come first served. TimedOutError if it has no session after `timeout_s`. Errors
+        as connect(). Close it inside the block to have it replaced."""
         self._check_open()
+        deadline = math.inf if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
         if not await self._limiter.acquire(timeout_s):
             detail = f"all {self.max_connections} sessions stayed lent for {timeout_s:g} s"
             raise setup_error("pool_timeout", operation="borrow a session", peer=address, detail=detail)
         try:
             self._check_open()
-            session = await self._reuse(address) or await self._open(address)
-            self._lent += 1
+            session = await self._reuse(address, deadline) or await self._open(address, deadline)
+            self._lent.add(session)
             try:
                 yield session
             finally:
-                self._lent -= 1
+                self._lent.discard(session)
                 self._take_back(address, session)
         finally:
             self._limiter.release()
@@ -126,7 +129,7 @@ class Pool(AsyncClosing):
         return PoolStats(
             **vars(self._counters),
             connections=self._connections,
-            lent=self._lent,
+            lent=len(self._lent),
             idle=sum(by_address.values()),
             waiting=self._limiter.waiting,
             idle_by_address=by_address,
@@ -134,18 +137,16 @@ class Pool(AsyncClosing):
 
     async def close(self) -> None:
         """Closes every session, including lent ones; waiting borrowers get ClosedError. Idempotent."""
-        if self._closed:
+        if self._closed or self._inherited:
             return
         self._closed = True
         self._limiter.wake_all()
         for waiting in self._idle.values():
             while waiting:
                 self._drop(waiting.popleft())
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        async with self._making_node:
-            if self._node is not None:
-                await asyncio.to_thread(self._node.close)
-        self._connections = self._lent
+        closes = [session.close() for session in self._lent]
+        await asyncio.gather(*closes, *self._tasks, return_exceptions=True)
+        self._connections = len(self._lent)
 
     def __repr__(self) -> str:
         now = self.stats()
@@ -155,10 +156,11 @@ class Pool(AsyncClosing):
     # Inside
 
     def _check_open(self) -> None:
+        self._check_process("borrow a session")
         if self._closed:
             raise setup_error("closed", operation="borrow a session", detail="the pool is closed")
 
-    async def _reuse(self, address: str) -> Session | None:
+    async def _reuse(self, address: str, deadline: float) -> Session | None:
         """Returns the most recently used healthy idle session; unhealthy ones are closed."""
         waiting = self._idle.get(address)
         while waiting:
@@ -166,7 +168,7 @@ class Pool(AsyncClosing):
             if idle.expiry is not None:
                 idle.expiry.cancel()
             try:
-                healthy = await self._is_healthy(idle)
+                healthy = await self._is_healthy(idle, deadline)
             except BaseException:
                 self._drop(idle)
                 raise
@@ -177,23 +179,22 @@ class Pool(AsyncClosing):
             self._drop(idle)
         return None
 
-    async def _is_healthy(self, idle: _Idle) -> bool:
+    async def _is_healthy(self, idle: _Idle, deadline: float) -> bool:
         session = idle.session
         if session.closed or session.state is not LinkState.CONNECTED:
             return False
         if asyncio.get_running_loop().time() - idle.since < self._check_after_s:
             return True
+        timeout_s = min(self._check_timeout_s, _time_left(deadline))
         try:
             answer = await session._await(
-                "ping", session._native.start_call, (_METHOD_ECHO, _PING), self._check_timeout_s
+                "ping", session._native.start_call, (_METHOD_ECHO, _PING), timeout_s
             )
         except VerbenaError:
             return False
         return answer == _PING
 
-    async def _open(self, address: str) -> Session:
-        from verbena.transport import connect  # which exports this module
-
+    async def _open(self, address: str, deadline: float) -> Session:
         while self._connections >= self.max_connections:
             await self._make_room()
         self._connections += 1
@@ -203,8 +204,10 @@ class Pool(AsyncClosing):
                 wire=self._wire,
                 handlers=self._handlers,
                 tls=self._tls,
-                node=await self._shared_node(),
+                secret=self._secret,
                 config=self._config,
+                timeout_s=None if deadline == math.inf else _time_left(deadline),
+                codec=self._codec,
             )
         except BaseException:
             self._connections -= 1
@@ -228,16 +231,6 @@ class Pool(AsyncClosing):
         else:
             await asyncio.sleep(0)
         self._check_open()
-
-    async def _shared_node(self) -> Node:
-        from verbena.transport import _settings
-
-        async with self._making_node:
-            self._check_open()
-            if self._node is None:
-                settings = _settings(self._config, self._secret)
-                self._node = await asyncio.to_thread(Node, settings, by_loop=True)
-            return self._node
 
     def _take_back(self, address: str, session: Session) -> None:
         loop = asyncio.get_running_loop()
@@ -273,3 +266,7 @@ class Pool(AsyncClosing):
         task = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _time_left(deadline: float) -> float:
+    return max(0.0, deadline - asyncio.get_running_loop().time())

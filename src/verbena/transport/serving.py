@@ -103,7 +103,7 @@ class Workers:
                 self._start_worker()
 
 
-def describe(error: Exception) -> str:
+def describe(error: BaseException) -> str:
     """Returns the text of a handler's exception that is sent to the calling peer."""
     return f"{type(error).__name__}: {error}"
 

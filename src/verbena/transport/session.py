@@ -1,60 +1,68 @@
 """A session: one authenticated connection to a peer that survives changes of wire.
-Asyncio operations are methods of Session, blocking ones methods of `Session.sync`. When a link is replaced,
+Its operations are for asyncio; `Session.sync` is the blocking form. When a link is replaced,
 unacknowledged messages are repeated on the next one and the peer executes each once."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CoroutineType, TracebackType
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from verbena import _native
+from verbena import _native, _threads
 from verbena._closing import AsyncClosing
-from verbena.errors import VerbenaError, setup_error
-from verbena.transport import control
+from verbena.errors import DeniedError, VerbenaError, setup_error
+from verbena.transport import control, lifetime
+from verbena.transport.blocking.handlers import InThread
+from verbena.transport.blocking.session import Session as BlockingSession
+from verbena.transport.codecs.calls import decoded_reply, encoded_call
+from verbena.transport.codecs.codec import OWN_PREFIX, Codec
 from verbena.transport.failover.links import LiveLink
 from verbena.transport.failover.policy import LinkState as SessionState
 from verbena.transport.handshake.agreement import Agreement
+from verbena.transport.handshake.hello import hkdf
+from verbena.transport.handshake.principal import Principal
 from verbena.transport.loop_events import Finished, LoopEvents
+from verbena.transport.memory.buffers import held
+from verbena.transport.memory.region import RemoteRegion
+from verbena.transport.named import messages
+from verbena.transport.named.client import Pull
+from verbena.transport.named.messages import NameRequest
 from verbena.transport.observe import log
+from verbena.transport.offload import in_thread
+from verbena.transport.operations import documented
 from verbena.transport.outcomes import Outcome, outcome_error
-from verbena.transport.region import RemoteRegion
+from verbena.transport.requests import Offsets, Progress, atomic_payload, method_number
 from verbena.transport.serving import describe
-from verbena.transport.sync import (
-    COMPARE_SWAP,
-    FETCH_ADD,
-    Progress,
-    SyncOperations,
-    atomic_payload,
-    method_number,
-)
-from verbena.verbs import WcStatus
+from verbena.verbs import Opcode, WcStatus
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from verbena.transport.node import Node
+    from verbena.transport.shared_nodes import Lease
 
 _CLOSE_TIMEOUT_S = 1.0
+_LOOK_AFTER_S = 0.001
 _ROOM_RETRY_S = 0.001
-OWN_PREFIX = "verbena."  # of methods that every listener serves
+_WATCH_RETRY_S = 1.0
 
-Handler = Callable[["Request"], "Buffer | Awaitable[Buffer | None] | None"]
+Handler = Callable[["Request"], Any]  # returns a Buffer or None, or a value for the codec, or awaits it
 
 
 @dataclass(slots=True, eq=False)  # frozen would cost as much as the rest of a short call
 class Request:
-    """A call of a peer, as passed to a handler."""
+    """A call of a peer, as passed to a handler. Handlers of verbena.sync get its blocking `session`."""
 
-    session: Session = field(repr=False)
+    session: Any = field(repr=False)  # Session, or verbena.sync.Session
     method: str
-    payload: bytes
+    payload: Any  # bytes, or a value if the session has a codec
 
 
 class LinkSupervisor(Protocol):
@@ -65,8 +73,9 @@ class LinkSupervisor(Protocol):
     def close(self) -> None: ...
 
 
+@documented
 class Session(AsyncClosing):
-    """Created by connect() and by listeners. A context manager, blocking or async."""
+    """Created by connect() and by listeners. An async context manager; `sync` is its blocking form."""
 
     def __init__(
         self,
@@ -74,8 +83,9 @@ class Session(AsyncClosing):
         agreement: Agreement,
         *,
         peer: str,
-        handlers: Mapping[str, Handler],
+        handlers: Mapping[str, Handler | InThread],
         events: LoopEvents | None,
+        principal: Principal,
     ) -> None:
         self.node = node
         self.id = agreement.session_id
@@ -83,11 +93,13 @@ class Session(AsyncClosing):
         self.peer_name = agreement.peer_name
         self.peer_epoch = agreement.peer_boot_epoch
         self.peer_identity = agreement.peer_identity
+        self.principal = principal  # what the peer has proved in the handshake
         self.state = SessionState.DISCONNECTED
         self.wire: str | None = None
         self.reason = ""  # why this wire is used, or why there is none
         self._key = agreement.key
         self._supervisor: LinkSupervisor | None = None
+        self._lease: Lease | None = None  # of a node that this session shares
         self._link: LiveLink | None = None
         self._handlers = {method_number(name): (name, handler) for name, handler in handlers.items()}
         self._events = events
@@ -96,6 +108,7 @@ class Session(AsyncClosing):
         self._changed = threading.Condition()
         self._changing = asyncio.Lock()
         self._closed = False
+        self._closing = lifetime.CloseOnce()
         self._drilled = 0  # number of the link that a drill broke
         self._failure: VerbenaError | None = None
         settings = node.settings
@@ -111,65 +124,134 @@ class Session(AsyncClosing):
             max_waiting=4 * settings.max_calls,
             fragment_bytes=min(settings.max_send_size, 1 << 20),
         )
-        self.sync = SyncOperations(self)
+        self._codec: Codec | None = None  # of calls; None: bytes
+        self.sync = BlockingSession(self)
         self._opened_at = time.monotonic()
         self._last_wire: str | None = None
         node._totals.open(self)
 
-    # Calls
+    # Operations: documented in operations.py
 
     def call(
-        self, method: str, payload: Buffer = b"", *, timeout_s: float | None = None
-    ) -> Coroutine[Any, Any, bytes]:
-        """Calls the peer's handler `method` and returns its result. The handler runs once, even if the wire
-        changes. RemoteError if it raised, TimedOutError after `timeout_s` (the peer cancels the call),
-        BrokenLinkError if the session has failed."""
-        return self._await("call", self._native.start_call, (method_number(method), payload), timeout_s)
-
-    # One-sided
+        self, method: str, payload: Any = None, *, timeout_s: float | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        if self._codec is not None:
+            return self._call_encoded(self._codec, method, payload, timeout_s)
+        what = (method_number(method), b"" if payload is None else payload)
+        return self._await("call", self._native.start_call, what, timeout_s)
 
     async def read(self, remote: RemoteRegion, *, timeout_s: float | None = None) -> bytes:
-        """Reads the peer's memory one-sided. DeniedError if the region was revoked or is another node's.
-        Regions longer than a message buffer are read with get()."""
-        if remote.length > self._native.buffer_bytes:
-            self._native.check(remote, "read", 0)
-            data = bytearray(remote.length)
-            await self.get(remote, data)
-            return bytes(data)
+        length = self._native.region_length(remote, "read")
+        if length > self._native.buffer_bytes:
+            return await in_thread(functools.partial(self.sync._read_long, remote, timeout_s))
+        if length == 0:
+            return b""
         return await self._await("read", self._native.start_read, (remote,), timeout_s)
 
-    async def write(self, remote: RemoteRegion, data: Buffer, *, timeout_s: float | None = None) -> None:
-        """Writes `data` at the start of the region; returns when it is in the peer's memory."""
-        view = memoryview(data).cast("B")
-        if view.nbytes > self._native.buffer_bytes:
-            self._native.check(remote, "write", view.nbytes)
-            await self.put(data, remote)
+    async def read_into(
+        self,
+        remote: RemoteRegion,
+        buffer: Buffer,
+        *,
+        timeout_s: float | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        length = self._native.buffer_length(buffer, "read_into", True)
+        if length > self._native.buffer_bytes:
+            work = functools.partial(self.sync.read_into, remote, buffer, timeout_s=timeout_s)
+            await in_thread(work, progress)
             return
-        await self._await("write", self._native.start_write, (remote, view), timeout_s)
+        if length == 0:
+            self._native.region_length(remote, "read_into")
+        else:
+            with held(buffer):
+                await self._await("read_into", self._native.start_read_into, (remote, buffer), timeout_s)
+        if progress is not None:
+            progress(length)
 
-    async def compare_swap(self, remote: RemoteRegion, expected: int, desired: int) -> int:
-        """Stores `desired` in the peer's 8 bytes if they equal `expected`; returns the previous value.
-        Executed exactly once, even if the wire changes: the peer's node executes it, not its RDMA device."""
-        return await self._atomic(remote, COMPARE_SWAP, expected, desired)
+    async def write(
+        self,
+        remote: RemoteRegion,
+        buffer: Buffer,
+        *,
+        timeout_s: float | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        length = self._native.buffer_length(buffer, "write", False)
+        if length > self._native.buffer_bytes:
+            work = functools.partial(self.sync.write, remote, buffer, timeout_s=timeout_s)
+            await in_thread(work, progress)
+            return
+        await self._await("write", self._native.start_write, (remote, buffer), timeout_s)
+        if progress is not None:
+            progress(length)
 
-    async def fetch_add(self, remote: RemoteRegion, delta: int) -> int:
-        """Adds `delta` to the peer's 8 bytes, modulo 2**64; returns the previous value. Runs exactly once."""
-        return await self._atomic(remote, FETCH_ADD, delta, 0)
+    async def read_many(
+        self,
+        remote: RemoteRegion | Sequence[RemoteRegion],
+        offsets: Offsets | None = None,
+        *,
+        into: Buffer,
+        timeout_s: float | None = None,
+    ) -> None:
+        await in_thread(functools.partial(self.sync._many, False, remote, offsets, into, timeout_s))
 
-    async def put(self, data: Buffer, remote: RemoteRegion, *, progress: Progress | None = None) -> None:
-        """Writes a buffer of any size in pipelined fragments, each verified by CRC32C at the peer. After a
-        change of wire it resumes at the acknowledged offset. Calls `progress` with the acknowledged bytes."""
-        await asyncio.to_thread(self.sync.put, data, remote, progress=progress)
+    async def write_many(
+        self,
+        remote: RemoteRegion | Sequence[RemoteRegion],
+        offsets: Offsets | None = None,
+        *,
+        buffer: Buffer,
+        timeout_s: float | None = None,
+    ) -> None:
+        await in_thread(functools.partial(self.sync._many, True, remote, offsets, buffer, timeout_s))
 
-    async def get(self, remote: RemoteRegion, into: Buffer, *, progress: Progress | None = None) -> None:
-        """Fills `into` from the start of the region, in fragments like put()."""
-        await asyncio.to_thread(self.sync.get, remote, into, progress=progress)
+    async def compare_swap(
+        self, remote: RemoteRegion, expected: int, desired: int, *, timeout_s: float | None = None
+    ) -> int:
+        return await self._atomic(remote, Opcode.COMPARE_SWAP, expected, desired, timeout_s)
+
+    async def fetch_add(self, remote: RemoteRegion, delta: int, *, timeout_s: float | None = None) -> int:
+        return await self._atomic(remote, Opcode.FETCH_ADD, delta, 0, timeout_s)
+
+    async def region(self, name: str, *, timeout_s: float | None = None) -> RemoteRegion:
+        reply = await self._call_own(messages.REGION, NameRequest(name), timeout_s)
+        return messages.parse_region(reply, self.peer)
+
+    async def regions(self, *, timeout_s: float | None = None) -> list[str]:
+        return messages.parse_names(await self._call_own(messages.REGIONS, None, timeout_s), self.peer)
+
+    async def pull(
+        self, source: str | RemoteRegion, *, into: Any = None, timeout_s: float | None = None
+    ) -> Any:
+        pull = Pull(source, into, timeout_s)
+        while True:
+            if pull.remote is None:
+                pull.remote = await self.region(pull.name, timeout_s=pull.timeout_s)
+            remote, target = pull.remote, pull.target(self._native)
+            try:
+                if target is None:
+                    return await self.read(remote, timeout_s=pull.timeout_s)
+                await self.read_into(remote, target, timeout_s=pull.timeout_s)
+            except DeniedError as error:
+                if not pull.tries_again(error):
+                    raise
+            else:
+                return target
+
+    async def watch(self, name: str, *, timeout_s: float | None = None) -> AsyncIterator[int]:
+        version = 0
+        while True:
+            reply = await self._call_own(messages.WATCH, NameRequest(name, version), timeout_s)
+            version = messages.parse_version(reply, self.peer)
+            yield version
 
     # State
 
     @property
     def closed(self) -> bool:
-        return self._closed
+        """Whether close() was called, or this process is a forked child of the session's."""
+        return self._closed or self._inherited
 
     @property
     def links(self) -> int:
@@ -180,13 +262,21 @@ class Session(AsyncClosing):
         """Counters and latency histograms, by wire."""
         return self._native.metrics()
 
+    def binding(self, label: bytes) -> bytes:
+        """Returns 32 bytes that both ends derive from the handshake, different for each session and label.
+        With a secret or certificates no other process knows them. A proof over them is worthless on another
+        session."""
+        self._check_process("binding")
+        return hkdf(self._key, salt=self.id.to_bytes(8, "big"), info=b"verbena session binding: " + label)
+
     async def states(self) -> AsyncIterator[SessionState]:
         """Yields the current state, then every change, until the session fails or is closed."""
+        self._check_process("states")
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[SessionState] = asyncio.Queue()
 
         def watch(state: SessionState) -> None:
-            loop.call_soon_threadsafe(queue.put_nowait, state)
+            _threads.post(loop, queue.put_nowait, state)
 
         self._watchers.add(watch)
         try:
@@ -198,13 +288,9 @@ class Session(AsyncClosing):
         finally:
             self._watchers.discard(watch)
 
-    def wait_for(self, state: SessionState, timeout_s: float | None = None) -> bool:
-        """Blocks until the session is in `state`; False after `timeout_s`."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.state is state, timeout_s)
-
     def break_link(self, *, rest_s: float = 0.0) -> None:
         """Breaks the current link to exercise failover. The wire is not used again for `rest_s`."""
+        self._check_process("break_link")
         link = self._link
         if link is None:
             return
@@ -217,21 +303,12 @@ class Session(AsyncClosing):
 
     async def close(self) -> None:
         """Closes the session at both ends: waits briefly for the peer's acknowledgement. Idempotent."""
-        await control.run(self._close())
-
-    def close_blocking(self) -> None:
-        """close() without asyncio."""
-        control.run_blocking(self._close())
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close_blocking()
+        if not self._inherited:
+            await lifetime.close(self._close)
 
     def __repr__(self) -> str:
+        if self._inherited:
+            return f"<Session with {self.peer_name} at {self.peer}: of the parent process>"
         what = "closed" if self._closed else self.state.value
         wire = f" over {self.wire}" if self.wire else ""
         why = f" ({self.reason})" if self.reason else ""
@@ -239,10 +316,22 @@ class Session(AsyncClosing):
 
     # Inside
 
-    async def _atomic(self, remote: RemoteRegion, opcode: int, compare_add: int, swap: int) -> int:
+    async def _call_encoded(self, codec: Codec, method: str, value: Any, timeout_s: float | None) -> Any:
+        what = encoded_call(codec, method, value)
+        return decoded_reply(
+            codec, method, await self._await("call", self._native.start_call, what, timeout_s), self.peer
+        )
+
+    async def _call_own(self, method: str, request: NameRequest | None, timeout_s: float | None) -> bytes:
+        payload = b"" if request is None else request.encode(method)
+        return await self._await("call", self._native.start_call, (method_number(method), payload), timeout_s)
+
+    async def _atomic(
+        self, remote: RemoteRegion, opcode: Opcode, compare_add: int, swap: int, timeout_s: float | None
+    ) -> int:
         payload = atomic_payload(self._native, remote, opcode, compare_add, swap)
         what = (_native.transport.METHOD_ATOMIC, payload)
-        answer = await self._await("atomic", self._native.start_call, what, None)
+        answer = await self._await("atomic", self._native.start_call, what, timeout_s)
         return int.from_bytes(answer, "little")
 
     async def _await(
@@ -295,7 +384,8 @@ class Session(AsyncClosing):
 
     def _session_error(self, operation: str) -> VerbenaError:
         if self._failure is None:
-            return setup_error("closed", operation=operation, peer=self.peer, detail="the session is closed")
+            detail = lifetime.why_closed("the session is closed")
+            return setup_error("closed", operation=operation, peer=self.peer, detail=detail)
         cause = self._failure
         return setup_error(cause.code, operation=operation, peer=self.peer, detail=cause.detail or None)
 
@@ -322,6 +412,9 @@ class Session(AsyncClosing):
             names = [name for name, _ in self._handlers.values() if not name.startswith(OWN_PREFIX)]
             known = ", ".join(names) or "none"
             self._native.fail(call, Outcome.NO_SUCH_METHOD, f"the peer has: {known}")
+            return
+        if isinstance(handler, InThread):
+            handler.start(self, call, name, payload)
             return
         try:
             result = handler(Request(self, name, payload))
@@ -360,8 +453,14 @@ class Session(AsyncClosing):
         self._set_state(SessionState.CONNECTED, link.wire.name, reason)
 
     async def _watch(self, link: LiveLink) -> None:
-        await link.connection.wait_disconnected()
-        self._native.lose_link(link.number, "the connection ended")
+        while True:
+            try:
+                await link.connection.wait_disconnected()
+                break
+            except OSError:  # no descriptor is left; silence still ends the link
+                await asyncio.sleep(_WATCH_RETRY_S)
+        failure = link.connection.failure
+        self._native.lose_link(link.number, failure.code if failure else "the peer closed the connection")
 
     async def _on_link_lost(self, number: int, status: int, why: str) -> None:
         link = self._link
@@ -381,28 +480,33 @@ class Session(AsyncClosing):
             return
         self._failure = error
         await self._drop_link()
+        with self._changed:  # who gets the error of an operation finds a failed session
+            self.state, self.wire, self.reason = SessionState.FAILED, None, error.what
         self._native.end(error.detail or error.what)
         self._set_state(SessionState.FAILED, None, error.what)
         self._log("session_failed", reason=error.code, detail=error.detail)
         self._forget(error.code)
 
     async def _close(self, *, notify_peer: bool = True) -> None:
-        if self._closed:
-            return
+        """Closes the session; a second caller waits for the first."""
         self._closed = True
+        await self._closing.run(lambda: self._close_once(notify_peer))
+
+    async def _close_once(self, notify_peer: bool) -> None:
         if self._supervisor is not None:
             self._supervisor.close()
         if notify_peer:
             with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-                await asyncio.wait_for(self._send_close(), _CLOSE_TIMEOUT_S)
+                await asyncio.wait_for(self._send_close(), lifetime.notify_s(_CLOSE_TIMEOUT_S))
         await self._drop_link()
-        self._native.end("the session was closed" if notify_peer else "the peer closed the session")
+        why = lifetime.why_closed("the session was closed")
+        self._native.end(why if notify_peer else "the peer closed the session")
         self._set_state(self.state if self._failure else SessionState.DISCONNECTED, None, "closed")
         if self._failure is None:
             self._log("session_closed", reason="closed" if notify_peer else "closed by the peer")
         self._forget("closed" if notify_peer else "peer_closed")
-        if self.node._private:
-            await asyncio.to_thread(self.node.close)
+        if self._lease is not None:
+            await self._lease.release()
 
     async def _send_close(self) -> None:
         """Sends the close message and waits for its acknowledgement, on a link that is being made if any."""
@@ -412,10 +516,10 @@ class Session(AsyncClosing):
             return
         self._native.send_close()
         last = self._native.sent
-        while self._native.has_link:
-            if self._native.acknowledged >= last:
-                return
-            await asyncio.sleep(0.002)
+        pause_s = _LOOK_AFTER_S
+        while self._native.has_link and self._native.acknowledged < last:
+            await asyncio.sleep(pause_s)
+            pause_s *= 1.5  # few wake-ups, also if thousands of sessions close at once
 
     def _log(self, event: str, **fields: log.Field) -> None:
         log.event(event, session=f"{self.id:x}", peer=self.peer, peer_name=self.peer_name, **fields)
@@ -424,7 +528,7 @@ class Session(AsyncClosing):
         wire, former = link.wire.name, self._last_wire
         self._last_wire = wire
         if former is None:
-            self._log("session_opened", wire=wire)
+            self._log("session_opened", wire=wire, principal=str(self.principal))
         self._log("link_up", wire=wire, reason=reason, attempt=link.number)
         if former is not None and former != wire:
             order = self.node.settings.wires
@@ -433,9 +537,11 @@ class Session(AsyncClosing):
 
     def _forget(self, reason: str) -> None:
         if self._tasks and self._events is not None:
-            self._events.loop.call_soon_threadsafe(self._cancel_handlers)
+            _threads.post(self._events.loop, self._cancel_handlers)
         if self.node._totals.end(self, reason):
             self.node._native.remove_session(self._native)
+            for forget in list(self.node._on_session_end):
+                forget(self.id)
 
 
 def _expire(future: asyncio.Future[Finished]) -> None:

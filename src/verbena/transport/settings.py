@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from verbena.verbs import Context, IbvOptions, IwarpOptions, QuicOptions, open_device
 
@@ -15,6 +17,7 @@ class Settings:
     wires: tuple[str, ...] = ("shm", "ibv", "iwarp")  # best first; unusable ones are skipped
     devices: Mapping[str, str] = field(default_factory=dict)  # wire → device, if not its first
     node_name: str = ""
+    data_port: int = 0  # of the wires iwarp and quic; 0: the port of the listener
 
     send_queue_depth: int = 128
     recv_queue_depth: int = 128
@@ -50,9 +53,11 @@ class Settings:
     upgrade_delay_max_ms: int = 60_000
     allow_drill: bool = False  # peers may request failover drills
     metrics_listen: str = ""
+    metrics_host_names: tuple[str, ...] = ()  # of the pages, besides this machine's
     capture_folder: str = ""
     capture_headers_only: bool = False
     secret: bytes = field(default=b"", repr=False)
+    allow_uids: tuple[int, ...] = ()  # on this host, besides the node's own uid and root, without a secret
     iwarp: IwarpOptions | None = None  # None: from the environment
     quic: QuicOptions | None = None  # None: from the environment
     ibv: IbvOptions | None = None  # None: any port, and the GID that reaches the peer
@@ -68,3 +73,21 @@ class Settings:
     @property
     def timeout_s(self) -> float:
         return self.connection_timeout_ms / 1000
+
+    def key(self) -> Hashable:
+        """Equal for settings from which equal nodes are made now."""
+        from_environment = tuple(
+            sorted((name, value) for name, value in os.environ.items() if _is_option(name))
+        )
+        return (from_environment, *(_hashable(value) for value in vars(self).values()))
+
+
+def _is_option(variable: str) -> bool:
+    """Returns whether it is an environment variable of a wire."""
+    return variable.startswith(("VERBENA_IWARP_", "VERBENA_QUIC_"))
+
+
+def _hashable(value: Any) -> Hashable:
+    if isinstance(value, Mapping):
+        return tuple(sorted(value.items()))
+    return tuple(value) if isinstance(value, list) else value

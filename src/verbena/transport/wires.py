@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from verbena import _native, verbs
-from verbena.errors import VerbenaError
+from verbena.errors import VerbenaError, setup_error
+from verbena.transport.memory.placement import place
 from verbena.transport.observe import log
-from verbena.transport.placement import place
 from verbena.transport.queues import CompletionQueues
 from verbena.transport.settings import Settings
 
@@ -51,13 +51,14 @@ class Wire:
 
 class Wires:
     """Opens every wire of the settings. A wire that cannot be opened is left out, with its reason in
-    `reasons`. close() closes them all."""
+    `reasons`; so is a wire whose device was removed, until restore(). close() closes them all."""
 
     def __init__(self, native: _native.transport.Node, settings: Settings) -> None:
         self._native = native
         self._settings = settings
         self._open: dict[str, Wire] = {}
         self._keeping: frozenset[str] = frozenset()
+        self._removed: dict[str, str] = {}  # wire → its former device
         self.reasons: dict[str, str] = {}
         self.ibv = settings.ibv  # the options with which the device was opened
         for name in settings.wires:
@@ -69,8 +70,16 @@ class Wires:
         """The open wires, best first."""
         return tuple(self._open)
 
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """The wires whose device was removed and has not returned."""
+        return tuple(self._removed)
+
     def __getitem__(self, name: str) -> Wire:
-        return self._open[name]
+        try:
+            return self._open[name]
+        except KeyError:
+            raise setup_error("no_device", operation="dial", detail=self.reasons.get(name, "")) from None
 
     @property
     def keeping(self) -> frozenset[str]:
@@ -80,14 +89,37 @@ class Wires:
     def __iter__(self) -> Iterator[Wire]:
         return iter(self._open.values())
 
+    def remove(self, wire: Wire) -> None:
+        """Closes a wire whose device was removed. Its links must have been dropped."""
+        device = wire.context.attributes.name
+        self._removed[wire.name] = device
+        self.reasons[wire.name] = _gone(device)
+        self._open = {name: other for name, other in self._open.items() if other is not wire}
+        log.event("wire_removed", wire=wire.name, device=device)
+        self._native.retire_port(wire.port)
+        wire.context.close()
+
+    def restore(self, name: str) -> bool:
+        """Opens a removed wire again. False if its device has not returned."""
+        device = self._removed[name]
+        self._try_open(name)
+        if name not in self._open:
+            self.reasons[name] = _gone(device)
+            return False
+        del self._removed[name], self.reasons[name]
+        self._open = {wire: self._open[wire] for wire in self._settings.wires if wire in self._open}
+        log.event("wire_returned", wire=name, device=device)
+        return True
+
     def _try_open(self, name: str) -> None:
         settings = self._settings
         chosen = {"iwarp": settings.iwarp, "ibv": settings.ibv, "quic": settings.quic}.get(name)
         try:
             context = self._open_device(name, chosen)
+            context._close_own_port()  # sessions make every connection by connect() and listen()
         except VerbenaError as error:
             self.reasons[name] = (error.detail or error.what).removeprefix(f"{name}: ")
-            if chosen is not None:
+            if chosen is not None and name not in self._removed:
                 remedy = f"{settings.gid_key} = -1" if error.code == "no_gid" else ""
                 log.event("wire_absent", wire=name, reason=self.reasons[name], set=remedy)
             return
@@ -133,7 +165,9 @@ class Wires:
         self, name: str, options: verbs.IbvOptions | verbs.IwarpOptions | verbs.QuicOptions | None
     ) -> verbs.Context:
         settings = self._settings
-        device = settings.devices.get(name, "") or (_active_device() if name == "ibv" else "")
+        device = self._removed.get(name) or settings.devices.get(name, "")
+        if not device and name == "ibv":
+            device = _active_device()
         place = f"{name}:{device}" if device else name
         if options is None:
             return settings.open_device(place)
@@ -152,6 +186,10 @@ class Wires:
         for wire in reversed(list(self._open.values())):
             wire.context.close()
         self._open.clear()
+
+
+def _gone(device: str) -> str:
+    return f"the device {device} was removed"
 
 
 def _active_device() -> str:

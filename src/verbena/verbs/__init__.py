@@ -27,6 +27,7 @@ from verbena.verbs.ibv import IbvOptions
 from verbena.verbs.iwarp import IwarpOptions
 from verbena.verbs.listener import ConnectRequest, Listener
 from verbena.verbs.memory_region import MemoryRegion
+from verbena.verbs.memory_window import MemoryWindow
 from verbena.verbs.operations import Received
 from verbena.verbs.protection_domain import ProtectionDomain
 from verbena.verbs.queue_pair import QueuePair
@@ -51,6 +52,7 @@ __all__ = [
     "Listener",
     "MemoryRegion",
     "MemorySlice",
+    "MemoryWindow",
     "Opcode",
     "PortAttributes",
     "PortState",

@@ -12,4 +12,5 @@ class Access(enum.IntFlag):
     REMOTE_WRITE = _native.ACCESS_REMOTE_WRITE
     REMOTE_READ = _native.ACCESS_REMOTE_READ
     REMOTE_ATOMIC = _native.ACCESS_REMOTE_ATOMIC
+    WINDOW = _native.ACCESS_WINDOW  # windows of the region may be bound: see pd.bind_window()
     ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC

@@ -6,6 +6,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from verbena import _native
+from verbena._forks import own_repr
 from verbena._native import WorkCompletion
 from verbena.verbs.events import CompletionEvents
 from verbena.verbs.resource import Resource
@@ -80,5 +81,6 @@ class CompletionQueue(Resource):
         self._events.close()
         self._native.close()
 
+    @own_repr
     def __repr__(self) -> str:
         return f"<CompletionQueue {'closed' if self.closed else f'of {self.capacity}'}>"

@@ -7,22 +7,32 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from verbena import _native, errors
+from verbena._forks import OfProcess, own_repr
 from verbena._native import ConnectionState
 from verbena.verbs.readiness import Readiness
+from verbena.verbs.state_events import StateEvents
 
 if TYPE_CHECKING:
+    from verbena.verbs.attributes import DeviceAttributes
     from verbena.verbs.queue_pair import QueuePair
 
-MAX_RD_ATOMIC = 16
+MAX_RD_ATOMIC = 16  # of an RDMA device; more is not faster
 ENDED_STATES = frozenset({ConnectionState.REJECTED, ConnectionState.FAILED, ConnectionState.DISCONNECTED})
 
 
+def reads_in_flight(attributes: DeviceAttributes) -> int:
+    """Returns how many READs and atomics a queue pair may have outstanding. A software wire needs many to
+    fill its stream with short READs; on an RDMA device each one costs the responder memory."""
+    most = attributes.max_rd_atomic
+    return min(most, MAX_RD_ATOMIC) if attributes.provider == "ibv" else most
+
+
 def connect_params(
-    max_rd_atomic: int, private_data: bytes, timeout_s: float, given: dict[str, int]
+    attributes: DeviceAttributes, private_data: bytes, timeout_s: float, given: dict[str, int]
 ) -> _native.ConnectParams:
     """Returns the native parameters: the defaults, replaced by those `given`. TypeError for an unknown
     one."""
-    depth = min(max_rd_atomic, MAX_RD_ATOMIC)
+    depth = reads_in_flight(attributes)
     values = {"responder_resources": depth, "initiator_depth": depth, "retry_count": 7, "rnr_retry": 7}
     if unknown := set(given) - set(values):
         raise TypeError(f"unknown connection parameters: {', '.join(sorted(unknown))}")
@@ -31,17 +41,17 @@ def connect_params(
     )
 
 
-class Connection:
+class Connection(OfProcess):
     """One end of a connection. disconnect(), or the end of the `with` block, moves both queue pairs to
     ERR."""
 
-    __slots__ = ("__weakref__", "_address", "_native", "_operation", "_readiness")
+    __slots__ = ("__weakref__", "_address", "_events", "_native", "_operation")
 
     def __init__(self, qp: QueuePair, native: _native.Connection, operation: str, address: str) -> None:
         self._native = native
         self._operation = operation
         self._address = address
-        self._readiness = Readiness(native.fileno())
+        self._events: dict[StateEvents, int] = {}  # tokens
         qp._belongs_to(self, address)
 
     @property
@@ -74,13 +84,13 @@ class Connection:
     async def wait_disconnected(self) -> None:
         """Waits until the connection has ended, by either side or by a failure."""
         while self._poll_state() not in ENDED_STATES:
-            await self._readiness.wait()
+            await self._changed()
 
     async def _established(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         try:
             while self._poll_state() is ConnectionState.CONNECTING:
-                await self._readiness.wait(self._time_left(deadline, timeout_s))
+                await self._changed(self._time_left(deadline, timeout_s))
         except BaseException:
             self.disconnect()
             raise
@@ -88,13 +98,26 @@ class Connection:
 
     def _established_blocking(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
+        readiness = Readiness(self._native.fileno())
         try:
             while self._poll_state() is ConnectionState.CONNECTING:
-                self._readiness.wait_blocking(self._time_left(deadline, timeout_s))
+                readiness.wait_blocking(self._time_left(deadline, timeout_s))
         except BaseException:
             self.disconnect()
             raise
         self._raise_unless_established()
+
+    async def _changed(self, timeout_s: float | None = None) -> None:
+        """Waits for a change of the state, for `timeout_s` at most. May return early: check the state."""
+        events = StateEvents.of_running_loop()
+        token = self._events.get(events)
+        if token is None:
+            self._events[events] = events.add(self._native)
+            return  # a change may have come before
+        if token:
+            await events.wait(token, timeout_s)
+        else:
+            await Readiness(self._native.fileno()).wait(timeout_s)
 
     def _poll_state(self) -> ConnectionState:
         self._native.acknowledge()  # first: a later change causes another event
@@ -103,7 +126,7 @@ class Connection:
     def _time_left(self, deadline: float, timeout_s: float) -> float:
         left = deadline - time.monotonic()
         if left <= 0:
-            detail = f"no answer within {timeout_s} s"
+            detail = ": ".join(filter(None, (f"no answer within {timeout_s} s", self._native.error_detail)))
             raise errors.setup_error(
                 "connect_timeout", operation=self._operation, peer=self._address, detail=detail
             )
@@ -140,5 +163,6 @@ class Connection:
     ) -> None:
         self.disconnect()
 
+    @own_repr
     def __repr__(self) -> str:
         return f"<Connection to {self._address!r} {self.state.name}>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from verbena import _native
+from verbena._forks import own_repr
 from verbena.verbs.attributes import DeviceAttributes
 from verbena.verbs.completion_queue import CompletionQueue
 from verbena.verbs.connection import Connection, connect_params
@@ -38,6 +39,12 @@ class Context(Resource):
         """The counters that the wire keeps itself, by name; empty if it keeps none."""
         return dict(self._native.counts())
 
+    @property
+    def removed(self) -> bool:
+        """Whether the kernel has removed the device. Its requests were flushed, its connections have ended,
+        and new objects are refused (`no_device`): close this context, and open the device when it is back."""
+        return self._native.removed
+
     def alloc_pd(self) -> ProtectionDomain:
         """Creates a protection domain. Regions and queue pairs work together only within one domain."""
         return self._adopt(ProtectionDomain(self, self._native.alloc_pd()))
@@ -55,6 +62,17 @@ class Context(Resource):
         """Listens at an address in the format of the wire; "" selects one, see `listener.address`.
         AddressError if the address is in use or not valid."""
         return self._adopt(Listener(self, self._native.listen(address, backlog)))
+
+    def _listen_to_sockets(self, *, backlog: int = 128) -> Listener | None:
+        """A listener without a port, for the connections that its _take_over() gets; None if the connections
+        of the wire are not TCP connections."""
+        native = self._native.listen_to_sockets(backlog)
+        return None if native is None else self._adopt(Listener(self, native))
+
+    def _close_own_port(self) -> None:
+        """Closes the port at which the device waits for peers that know its GID and the number of a queue
+        pair. Afterwards only connect() and listeners make connections."""
+        self._native.close_own_port()
 
     async def connect(
         self,
@@ -90,11 +108,12 @@ class Context(Resource):
     def _begin_connect(
         self, qp: QueuePair, address: str, private_data: bytes, timeout_s: float, params: dict[str, int]
     ) -> Connection:
-        wanted = connect_params(self.attributes.max_rd_atomic, private_data, timeout_s, params)
+        wanted = connect_params(self.attributes, private_data, timeout_s, params)
         return Connection(qp, self._native.connect(qp._native, address, wanted), "connect", address)
 
     def _close_native(self) -> None:
         self._native.close()
 
+    @own_repr
     def __repr__(self) -> str:
         return f"<Context {'closed' if self.closed else self.attributes.name}>"

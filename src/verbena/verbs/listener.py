@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from verbena import _native, errors
+from verbena._forks import own_repr
 from verbena.verbs.connection import Connection, connect_params
 from verbena.verbs.readiness import Readiness
 from verbena.verbs.resource import Resource
@@ -49,6 +51,11 @@ class Listener(Resource):
             self._readiness.wait_blocking(left)
         return ConnectRequest(self.context, request)
 
+    def _take_over(self, connection: socket.socket, timeout_s: float) -> None:
+        """Takes over an accepted TCP connection, of which no byte has been read, and closes it if the request
+        is not complete within `timeout_s`. For listeners that _listen_to_sockets() has made."""
+        self._native.take_over(connection.detach(), max(1, round(timeout_s * 1000)))
+
     async def __aenter__(self) -> Listener:
         return self
 
@@ -61,6 +68,7 @@ class Listener(Resource):
         self._native.close()
         self._readiness.close()
 
+    @own_repr
     def __repr__(self) -> str:
         return f"<Listener at {self.address!r}>"
 
@@ -100,7 +108,7 @@ class ConnectRequest:
     def _begin_accept(
         self, qp: QueuePair, private_data: bytes, timeout_s: float, params: dict[str, int]
     ) -> Connection:
-        wanted = connect_params(self._context.attributes.max_rd_atomic, private_data, timeout_s, params)
+        wanted = connect_params(self._context.attributes, private_data, timeout_s, params)
         return Connection(qp, self._native.accept(qp._native, wanted), "accept", self.peer)
 
     def __repr__(self) -> str:

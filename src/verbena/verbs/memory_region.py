@@ -29,8 +29,20 @@ class MemoryRegion(_native.MemoryRegion):
         access: Access,
         pin: bool,
         huge_pages: bool,
+        *,
+        peer_access: Access | None = None,
+        group: _native.MemoryGroup | None = None,
     ) -> None:
-        super().__init__(pd._native, buffer, length, access, pin, huge_pages)
+        super().__init__(
+            pd._native,
+            buffer,
+            length,
+            access,
+            pin,
+            huge_pages,
+            peer_access=None if peer_access is None else int(peer_access),
+            group=group,
+        )
         self.pd = pd
 
     @property

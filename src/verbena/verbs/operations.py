@@ -4,11 +4,10 @@ An operation that completes while it is posted returns without suspending: a loo
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from verbena import _native
+from verbena import _native, _threads
 from verbena._native import FULL, MemorySlice, Opcode, RemoteMemory, WorkCompletion
 
 if TYPE_CHECKING:
@@ -99,11 +98,11 @@ class AsyncOperations:
 
     async def read_many(self, local: Piece, remote: RemoteMemory, operations: Buffer) -> int:
         """Runs sync.read_many() in a worker thread."""
-        return await asyncio.to_thread(self._native.run_many, Opcode.READ, local, remote, operations)
+        return await _threads.transfers.run(self._native.run_many, Opcode.READ, local, remote, operations)
 
     async def write_many(self, local: Piece, remote: RemoteMemory, operations: Buffer) -> int:
         """Runs sync.write_many() in a worker thread."""
-        return await asyncio.to_thread(self._native.run_many, Opcode.WRITE, local, remote, operations)
+        return await _threads.transfers.run(self._native.run_many, Opcode.WRITE, local, remote, operations)
 
     async def _atomic(self, opcode: Opcode, remote: RemoteMemory, compare_add: int, swap: int) -> int:
         token, result = self._native.start_atomic(opcode, remote, compare_add, swap)

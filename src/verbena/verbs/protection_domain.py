@@ -8,6 +8,7 @@ from verbena import _native
 from verbena.verbs.access import Access
 from verbena.verbs.completion_queue import CompletionQueue
 from verbena.verbs.memory_region import MemoryRegion
+from verbena.verbs.memory_window import MemoryWindow
 from verbena.verbs.queue_pair import QueuePair
 from verbena.verbs.resource import Resource
 from verbena.verbs.shared_receive_queue import SharedReceiveQueue
@@ -47,6 +48,27 @@ class ProtectionDomain(Resource):
         """Allocates zeroed memory of the kind that suits the wire and registers it. Access it with
         memoryview() or numpy.frombuffer(). RegistrationError if it is not available or cannot be pinned."""
         return self._adopt(MemoryRegion(self, None, nbytes, access, pin, huge_pages))
+
+    def _allocate_for(
+        self, group: _native.MemoryGroup, nbytes: int, *, peer_access: Access, huge_pages: bool, pin: bool
+    ) -> MemoryRegion:
+        """allocate() for local use; peers of this group will get the access by other registrations."""
+        local = Access.LOCAL_WRITE
+        return self._adopt(
+            MemoryRegion(self, None, nbytes, local, pin, huge_pages, peer_access=peer_access, group=group)
+        )
+
+    def bind_window(
+        self, region: MemoryRegion, qp: QueuePair, *, access: Access = Access.REMOTE_READ
+    ) -> MemoryWindow:
+        """Lends a region, registered with Access.WINDOW, to the peer of a connected queue pair. Send the
+        window's `remote` to the peer through that queue pair: a device binds the window in the order of its
+        send queue. On a device without windows the key is valid on every queue pair of this domain; see its
+        capability `memory_windows`."""
+        native = _native.bind_window(self._native, region, qp._native, access)
+        window = MemoryWindow(native, region=region, qp=qp)
+        qp._adopt(window)
+        return self._adopt(window)
 
     def create_srq(self, max_recv: int = 256, *, max_sge: int = 4) -> SharedReceiveQueue:
         """Creates a receive queue for several queue pairs of this domain."""

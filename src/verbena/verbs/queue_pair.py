@@ -6,9 +6,11 @@ import secrets
 from typing import TYPE_CHECKING
 
 from verbena import _native
+from verbena._forks import own_repr
 from verbena._native import QpState, RecvWorkRequest, SendWorkRequest
 from verbena.verbs.access import Access
 from verbena.verbs.attributes import QpAttributes, QpLimits
+from verbena.verbs.connection import reads_in_flight
 from verbena.verbs.endpoint import Endpoint
 from verbena.verbs.gid import Gid
 from verbena.verbs.operations import AsyncOperations
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from verbena.verbs.shared_receive_queue import SharedReceiveQueue
 
 REMOTE_ACCESS = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
-MAX_RD_ATOMIC = 16  # outstanding READs and atomics; more is not faster and costs the responder memory
 
 
 class QueuePair(AsyncOperations, Resource):
@@ -114,7 +115,7 @@ class QueuePair(AsyncOperations, Resource):
         Without `gid_index` the GID that reaches the peer is used. By default a request is retried seven times
         after 67 ms each, and without limit while the peer has no receive posted."""
         if max_rd_atomic is None:
-            max_rd_atomic = min(self.pd.context.attributes.max_rd_atomic, MAX_RD_ATOMIC)
+            max_rd_atomic = reads_in_flight(self.pd.context.attributes)
         if self.state is not QpState.INIT:
             self.modify(QpState.INIT, port=port, pkey_index=0, access_flags=access)
         self.modify(
@@ -155,6 +156,7 @@ class QueuePair(AsyncOperations, Resource):
     def _close_native(self) -> None:
         self._native.close()
 
+    @own_repr
     def __repr__(self) -> str:
         return f"<QueuePair {self.number} {'closed' if self.closed else self.state.name}>"
 

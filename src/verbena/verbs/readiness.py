@@ -7,6 +7,8 @@ import os
 import select
 import time
 
+from verbena._forks import process
+
 SLICE_S = 0.05  # a blocked thread notices close() within this time
 
 
@@ -23,11 +25,12 @@ class Readiness:
         """Returns when the descriptor is readable, after `timeout_s`, or after close()."""
         if self._closed:
             return
+        forks = process.forks
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         copy = os.dup(self._descriptor)  # a loop allows one reader per descriptor, but several tasks wait
-        loop.add_reader(copy, _wake, future)
-        timer = None if timeout_s is None else loop.call_later(max(timeout_s, 0), _wake, future)
+        loop.add_reader(copy, wake, future)
+        timer = None if timeout_s is None else loop.call_later(max(timeout_s, 0), wake, future)
         self._waiting.add(future)
         try:
             await future
@@ -35,7 +38,8 @@ class Readiness:
             self._waiting.discard(future)
             if timer is not None:
                 timer.cancel()
-            loop.remove_reader(copy)
+            if forks == process.forks:  # a child would remove it from the parent's loop as well
+                loop.remove_reader(copy)
             os.close(copy)
 
     def wait_blocking(self, timeout_s: float | None = None) -> None:
@@ -53,9 +57,9 @@ class Readiness:
         for future in list(self._waiting):
             loop = future.get_loop()
             if not loop.is_closed():
-                loop.call_soon_threadsafe(_wake, future)
+                loop.call_soon_threadsafe(wake, future)
 
 
-def _wake(future: asyncio.Future[None]) -> None:
+def wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

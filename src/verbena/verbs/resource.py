@@ -29,11 +29,12 @@ class Resource(Closing):
 
     @property
     def closed(self) -> bool:
-        return self._closed
+        """Whether close() was called, or this process is a forked child of the object's."""
+        return self._closed or self._inherited
 
     def close(self) -> None:
         """Closes the children, newest first, then this object. Idempotent."""
-        if self._closed:
+        if self._closed or self._inherited:
             return
         self._closed = True
         for _, child in sorted(self._children.items(), reverse=True):

@@ -19,7 +19,7 @@ from verbena.cli.checks.diagnosis import (
     warn,
 )
 from verbena.errors import EXPLANATIONS
-from verbena.transport.placement import choose_node, online_nodes
+from verbena.transport.memory.placement import choose_node, online_nodes
 from verbena.verbs import DeviceAttributes, PortAttributes, PortState, ProviderInfo
 
 ACTIVE = (PortState.ACTIVE, PortState.ACTIVE_DEFER)
@@ -78,6 +78,8 @@ def check_device(
         if port.state in ACTIVE and device.transport != "iWARP":  # iWARP is addressed over TCP only
             found.append(_gids(f"{name} GIDs {number}", port, interface))
     found.append(_numa(f"{name} NUMA node", device.numa_node, roots, cores))
+    if windows := device.capabilities.get("memory_windows"):
+        found.append(_windows(f"{name} memory windows", windows))
     return found
 
 
@@ -154,6 +156,17 @@ def _numa(check: str, node: int, roots: Roots, cores: Collection[int] | None) ->
         why = "this process is bound to cores of other nodes, so every transfer crosses nodes"
         return warn(check, f"{node}; {buffers}", reason=why, remedy=f"numactl --cpunodebind={node} COMMAND")
     return ok(check, f"{node}; {buffers}")
+
+
+def _windows(check: str, windows: str) -> Diagnosis:
+    if not windows.startswith("none"):
+        return ok(check, windows)
+    why = (
+        "memory that a node lends to one session is within reach of every session on this device that learns"
+        " the key"
+    )
+    remedy = "use a device with memory windows of type 2 if sessions of this node distrust each other"
+    return warn(check, "none", reason=why, remedy=remedy)
 
 
 def interface_of(device: str, port: int, roots: Roots) -> str:

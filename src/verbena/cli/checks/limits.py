@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from verbena.cli import text
 from verbena.cli.checks.diagnosis import Diagnosis, Roots, Verdict, explained, ok, text_of, warn
@@ -58,6 +59,18 @@ def check_memlock(roots: Roots) -> Diagnosis:
         code="memlock",
         command="\n".join(filter(None, (now, lasting))),
         reason="hardware wires lock all registered memory; registration beyond the limit fails",
+    )
+
+
+def memlock_note(wires: Collection[str], roots: Roots | None = None) -> str:
+    """Returns what a service prints at its start if these wires are likely to exceed the limit of locked
+    memory; "": they are not."""
+    found = check_memlock(roots or Roots())
+    if "ibv" not in wires or found.verdict is Verdict.OK:
+        return ""
+    return (
+        f"RDMA devices lock registered memory, and this process may lock {found.finding}: clients may be "
+        "rejected (ulimit -l unlimited, LimitMEMLOCK=infinity; verbena doctor)"
     )
 
 

@@ -12,7 +12,7 @@ from verbena.cli import text
 from verbena.cli.checks.diagnosis import Diagnosis, Verdict, error, explained, failed, ok, warn
 from verbena.config import Config
 from verbena.errors import VerbenaError, setup_error
-from verbena.transport import Session, connect_blocking
+from verbena.sync import Session, connect
 from verbena.transport.address import parse_host_port
 from verbena.transport.configured import settings_from
 
@@ -116,7 +116,7 @@ def _check_wire(wire: str, address: str, config: Config, *, asked: bool, gid: in
         }.get(wire, "")
         return ok(check, f"not tested: disabled in the configuration (to test: {how})")
     try:
-        with connect_blocking(address, wire=wire, config=config) as session:
+        with connect(address, wire=wire, config=config) as session:
             finding = _measure(session)
     except VerbenaError as failure:
         if failure.code == "no_common_wire":

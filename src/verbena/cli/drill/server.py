@@ -28,13 +28,13 @@ async def serve() -> None:
 
     def note(request: Request) -> bytes:
         seen[request.payload] += 1
-        return request.payload
+        return bytes(request.payload)
 
     def count(request: Request) -> bytes:
         return json.dumps({"calls": seen.total(), "distinct": len(seen)}).encode()
 
     handlers = {"note": note, "count": count}
-    async with await listen("127.0.0.1:0", handlers=handlers, config=settings) as listener:
+    async with listen("127.0.0.1:0", handlers=handlers, config=settings) as listener:
         with listener.node.allocate(BLOCK_BYTES, access=Access.ALL) as region:
             answer = {"address": listener.address, "region": region.remote.to_bytes().hex()}
             print(json.dumps(answer), flush=True)

@@ -19,7 +19,8 @@ from typing import Any
 from verbena.cli import failover_drill, remote, text
 from verbena.config.flags import given_flags, load_with_flags
 from verbena.errors import VerbenaError, setup_error
-from verbena.transport import RemoteRegion, Session, connect_blocking
+from verbena.sync import Session, connect
+from verbena.transport import RemoteRegion
 from verbena.transport.configured import settings_from
 
 BLOCK_BYTES = 1 << 20
@@ -63,7 +64,7 @@ class Traffic:
     def _call(self) -> None:
         number = self.calls.to_bytes(8, "little")
         began = time.monotonic()
-        if self.session.sync.call("note", number, timeout_s=ANSWER_S) != number:
+        if self.session.call("note", number, timeout_s=ANSWER_S) != number:
             self.problems.append(f"call {self.calls}: wrong reply")
         self.longest_s = max(self.longest_s, time.monotonic() - began)
         self.calls += 1
@@ -71,8 +72,8 @@ class Traffic:
     def _copy(self) -> None:
         block = os.urandom(BLOCK_BYTES)
         back = bytearray(BLOCK_BYTES)
-        self.session.sync.put(block, self.region)
-        self.session.sync.get(self.region, back)
+        self.session.write(self.region, block)
+        self.session.read_into(self.region, back)
         if zlib.crc32(back) != zlib.crc32(block):
             self.problems.append(f"block {self.blocks}: wrong bytes")
         self.blocks += 1
@@ -123,8 +124,8 @@ def run(options: argparse.Namespace) -> int:
     server = Server(options, secret)
     try:
         with (
-            connect_blocking(server.address, config=settings) as session,
-            connect_blocking(server.address, config=settings) as asker,
+            connect(server.address, config=settings) as session,
+            connect(server.address, config=settings) as asker,
         ):
             report = _drill(options, server, session, asker)
     finally:
@@ -158,7 +159,7 @@ def _drill(options: argparse.Namespace, server: Server, session: Session, asker:
             time.sleep(SETTLE_S)
     finally:
         traffic.stop()
-    seen = json.loads(session.sync.call("count", timeout_s=ANSWER_S))
+    seen = json.loads(session.call("count", timeout_s=ANSWER_S))
     wires = session.metrics().values()
     lost, duplicated = traffic.calls - seen["distinct"], seen["calls"] - seen["distinct"]
     return {

@@ -1,1 +1,2 @@
-"""Recognises failures in text, and explains names that are not codes of Verbena."""
+"""Recognises failures in text, and explains names that are not codes of Verbena.
+May depend on verbena.errors only."""

@@ -1,1 +1,2 @@
-"""The parts of `verbena cli`: prompt, output formats, monitoring modes."""
+"""The parts of `verbena cli`: prompt, output formats, monitoring modes.
+May depend on verbena.kv, not on another service."""

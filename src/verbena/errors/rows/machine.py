@@ -118,9 +118,16 @@ ROWS = (
     Explanation(
         "numpy_missing",
         UnavailableError,
-        what="far memory needs numpy, which is not installed",
+        what="numpy is needed, and is not installed",
         causes=("Verbena was installed without the numpy extra",),
         remedy="run `pip install numpy`",
+    ),
+    Explanation(
+        "package_missing",
+        UnavailableError,
+        what="an optional package is not installed",
+        causes=("the program uses a codec or an array type that needs the package in the detail",),
+        remedy="install the package that the detail names with pip",
     ),
     Explanation(
         "bad_configuration",

@@ -141,9 +141,11 @@ ROWS = (
         what="the peer has no handler with that name",
         causes=(
             "the name is misspelt, or the handler was not passed to listen()",
+            "the two ends have different codecs: the detail shows the peer's in parentheses",
             "the peer runs another version of the program",
         ),
-        remedy="compare the name with those in the detail, and correct it or the handlers passed to listen()",
+        remedy="compare the name with those in the detail, and correct it, the handlers passed to listen(),"
+        " or `codec` at one end",
     ),
     Explanation(
         "peer_busy",
@@ -160,18 +162,40 @@ ROWS = (
         DeniedError,
         what="the region is not available to this session",
         causes=(
-            "the region was revoked, or the process that exposed it has ended",
+            "the region was closed, or the process that exposed it has ended",
             "the region was exposed to another session only, or without the required access",
         ),
         remedy="get a region from the peer that is exposed to this session with the required access",
+    ),
+    Explanation(
+        "no_such_region",
+        UnsupportedError,
+        what="the peer publishes no region with that name",
+        causes=(
+            "the name is misspelt, or the peer has not published it yet",
+            "the peer has unpublished it, or was restarted and has not published it again",
+        ),
+        remedy="compare the name with those in the detail, or with session.regions(), which lists the names"
+        " that this session may use",
+    ),
+    Explanation(
+        "region_not_permitted",
+        DeniedError,
+        what="the peer publishes the region, but not for this session",
+        causes=(
+            "the rule that was passed to publish() does not admit what this end has proved",
+            "this end did not prove what the rule requires, such as a certificate or the secret",
+        ),
+        remedy="connect with the credentials that the rule requires, or change `allow` of publish() at the"
+        " peer",
     ),
     Explanation(
         "message_too_long",
         StateError,
         what="the message is longer than the other end accepts",
         causes=("the payload exceeds `session.max_message_size` at one of the ends",),
-        remedy="use put() and get() on a region for large data, or raise `session.max_message_size` at both"
-        " ends",
+        remedy="use read_into() and write() on a region for large data, or raise"
+        " `session.max_message_size` at both ends",
     ),
     Explanation(
         "damaged",
@@ -188,9 +212,7 @@ ROWS = (
         "far_full",
         BusyError,
         what="the memory node has no free block of that size",
-        causes=(
-            "other allocations use its memory: the detail contains the free bytes and the largest free block",
-        ),
+        causes=("other allocations use its memory: the detail contains the free bytes",),
         remedy="free allocations with far.free(), or start the memory node with a larger `--size`",
     ),
     Explanation(

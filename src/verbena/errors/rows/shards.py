@@ -5,6 +5,7 @@ from __future__ import annotations
 from verbena.errors.classes import (
     AddressError,
     BusyError,
+    DeniedError,
     ProtocolError,
     RemoteError,
     StateError,
@@ -117,5 +118,17 @@ ROWS = (
             "clients would have waited longer than `cluster.write_pause_budget_ms`",
         ),
         remedy="read the detail, fix its cause, and move the slots again; the source still owns them",
+    ),
+    Explanation(
+        "not_a_member",
+        DeniedError,
+        what="the other end of a session did not prove that it is the expected member of the cluster",
+        causes=(
+            "the address that the cluster map names for the member belongs to another process now",
+            "`CLUSTER FORGET` removed the member, or another node was started with a copy of its folder",
+            "the two nodes use different map stores (`cluster.map_store`)",
+        ),
+        remedy="check `cluster.map_store` at both nodes, and that each node has its own `cluster.folder`;"
+        " start a removed node again to let it join",
     ),
 )

@@ -25,6 +25,18 @@ ROWS = (
         remedy="open a new object, and keep it and its parents open while they are in use",
     ),
     Explanation(
+        "forked",
+        ClosedError,
+        what="the object was opened before this process forked, and stays with the parent process",
+        causes=(
+            "a library forked the program: multiprocessing with the start method `fork`, gunicorn with"
+            " `--preload`, Celery's prefork pool, or a DataLoader with workers",
+            "the program called os.fork()",
+        ),
+        remedy="open it in the child, after the fork (docs/guide/processes.md), or use the start method"
+        " `spawn`",
+    ),
+    Explanation(
         "bad_transition",
         StateError,
         what="the queue pair cannot do that in its current state",

@@ -49,6 +49,13 @@ class Acl:
     def default(self) -> User:
         return self.users["default"]
 
+    @property
+    def is_open(self) -> bool:
+        """Whether no access rights are set up: there is no ACL file, no user has a password, and the default
+        user needs none."""
+        has_password = any(user.passwords for user in self.users.values())
+        return not self.file and not has_password and self.default.needs_no_password
+
     def set_user(self, name: str, rules: list[bytes]) -> User:
         """Creates or changes a user. RuleError: a rule is wrong; nothing has changed."""
         user = self.users.get(name)
@@ -84,22 +91,32 @@ class Acl:
         self.note(client, reason, what, now_ms)
         return CommandError(f"NOPERM {_words(client.user, reason, what, for_client=True)}")
 
-    def note(self, client: Client, reason: str, what: bytes, now_ms: int, user: str | None = None) -> None:
+    def note(
+        self,
+        client: Client | None,
+        reason: str,
+        what: bytes,
+        now_ms: int,
+        user: str | None = None,
+        client_text: str = "",
+    ) -> None:
+        """Adds a refusal to the log. `client_text` describes a peer that is no client yet (None)."""
         from verbena.kv.server.client_info import describe
 
         self.refused[reason] += 1
-        context = "multi" if client.queue is not None else "toplevel"
-        name = client.user.name if user is None else user
+        context = "multi" if client is not None and client.queue is not None else "toplevel"
+        if user is None:
+            user = (client.user if client is not None else self.default).name
         for entry in self.log:
-            alike = (entry.reason, entry.context, entry.what, entry.user) == (reason, context, what, name)
+            alike = (entry.reason, entry.context, entry.what, entry.user) == (reason, context, what, user)
             if alike and now_ms - entry.updated_ms <= _SAME_WITHIN_MS:
                 entry.count += 1
                 entry.updated_ms = now_ms
                 self.log.remove(entry)
                 self.log.appendleft(entry)
                 return
-        text = describe(client, now_ms)
-        self.log.appendleft(LogEntry(self._numbers, reason, context, what, name, text, now_ms, now_ms))
+        text = describe(client, now_ms) if client is not None else client_text
+        self.log.appendleft(LogEntry(self._numbers, reason, context, what, user, text, now_ms, now_ms))
         self._numbers += 1
         while len(self.log) > self.max_log_entries:
             self.log.pop()

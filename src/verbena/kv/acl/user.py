@@ -7,7 +7,7 @@ import hmac
 import re
 
 from verbena.kv.acl.selector import RuleError, Selector
-from verbena.kv.commands.declare import Command
+from verbena.kv.commands.declare import Command, find
 
 _HASH = re.compile(rb"[0-9a-f]{64}")
 BAD_HASH = "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
@@ -120,6 +120,15 @@ class User:
         return self.may_do_all or any(
             selector.reads_all_keys and _check_one(selector, command, argv) is None
             for selector in (self.root, *self.selectors)
+        )
+
+    @property
+    def may_read_memory(self) -> bool:
+        """Whether the user may read the store's memory one-sided. It contains the names and values of all
+        keys in all databases, so the user needs the rights to GET, SCAN and SELECT all of them."""
+        return all(
+            (command := find([name])) is not None and self.reads_all_keys(command, [name, b""])
+            for name in (b"GET", b"SCAN", b"SELECT")
         )
 
     @property

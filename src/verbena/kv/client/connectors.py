@@ -7,76 +7,110 @@ Pipelines, transactions and pub/sub work as over TCP. Connections to one address
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import importlib
-import itertools
+import os
 import threading
-from collections.abc import Iterable
 from typing import Any
 
-from verbena import _native, transport
-from verbena._native.kv import CLOSE_METHOD, RECEIVE_METHOD
+from verbena import sync, transport
 from verbena.errors import VerbenaError
-from verbena.kv.client.async_client import send_resp
-from verbena.kv.client.socket_adapter import SocketAdapter
+from verbena.kv.client.async_streams import ReplyReader, StreamWriter
+from verbena.kv.client.library_parsers import native_async_parser, native_parser
+from verbena.kv.client.stream_socket import StreamSocket
 
-_stream_numbers = itertools.count(1 << 30)
+
+class _Shared:
+    """A session with the sockets that use it."""
+
+    def __init__(self) -> None:
+        self.users: set[SharedSessionSocket] = set()
+        self._opening = threading.Lock()
+        self._session: sync.Session | None = None
+        self._failure: VerbenaError | None = None
+
+    @property
+    def is_usable(self) -> bool:
+        ended = self._session is not None and (self._session.closed or self._session._native.is_over)
+        return not ended and self._failure is None
+
+    def session(self, address: str, secret: bytes) -> sync.Session:
+        """Returns the session; the first caller opens it."""
+        with self._opening:
+            if self._failure is not None:
+                raise self._failure
+            if self._session is None:
+                try:
+                    self._session = sync.connect(address, secret=secret)
+                except VerbenaError as error:
+                    self._failure = error
+                    raise
+            return self._session
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
 
 
 class _Sessions:
-    """Sessions that connections share; closing the last connection of a session closes the session."""
+    """Sessions that sockets share; closing the last socket of a session closes the session. The collector may
+    close a socket at any point below, which calls give() in the thread that holds the lock: so the lock is
+    reentrant, and it is not held while a session is opened or closed."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._open: dict[tuple[str, bytes], tuple[transport.Session, int]] = {}
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
 
-    def take(self, address: str, secret: bytes) -> transport.Session:
-        with self._lock:
-            session, users = self._open.get((address, secret), (None, 0))
-            if session is None or session.closed or session._native.is_over:
-                session, users = transport.connect_blocking(address, secret=secret), 0
-            self._open[address, secret] = (session, users + 1)
-            return session
+    def _begin(self) -> None:
+        """Begins without sessions; those of a forked process stay with the parent."""
+        self._lock = threading.RLock()
+        self._open: dict[tuple[str, bytes], _Shared] = {}
 
-    def give(self, address: str, secret: bytes, session: transport.Session) -> None:
+    def take(self, address: str, secret: bytes, user: SharedSessionSocket) -> _Shared:
+        key = (address, secret)
         with self._lock:
-            known, users = self._open.get((address, secret), (None, 0))
-            if known is not session:
-                return
-            if users > 1:
-                self._open[address, secret] = (session, users - 1)
-                return
-            del self._open[address, secret]
-        session.close_blocking()
+            while True:
+                shared = self._open.setdefault(key, _Shared())
+                shared.users.add(user)
+                if shared.is_usable and self._open.get(key) is shared:
+                    return shared
+                shared.users.discard(user)
+                self._remove(shared)
+
+    def give(self, shared: _Shared, user: SharedSessionSocket) -> None:
+        with self._lock:
+            shared.users.discard(user)
+            is_unused = not shared.users
+            if is_unused:
+                self._remove(shared)
+        if is_unused:
+            shared.close()
+
+    def _remove(self, shared: _Shared) -> None:
+        for key in [key for key, other in list(self._open.items()) if other is shared]:
+            self._open.pop(key, None)
 
 
 _sessions = _Sessions()
 
 
-class StreamSocket(SocketAdapter):
-    """A stream of a session."""
+class SharedSessionSocket(StreamSocket):
+    """A stream of the session that all connections to an address share."""
 
     def __init__(self, address: str, secret: bytes) -> None:
-        super().__init__()
-        self._address, self._secret = address, secret
-        self._session = _sessions.take(address, secret)
-        self._stream = _native.kv.Stream(self._session._native, next(_stream_numbers))
+        self._closed = False
+        self._shared = _sessions.take(address, secret, self)
+        try:
+            super().__init__(self._shared.session(address, secret), address)
+        except BaseException:
+            _sessions.give(self._shared, self)
+            raise
 
-    def getsockname(self) -> tuple[str, int]:
-        return ("session", self._stream.number)
-
-    def getpeername(self) -> str:
-        return self._address
-
-    def _send(self, data: bytes, timeout_s: float) -> bytes:
-        return self._stream.send(data, timeout_s)
-
-    def _receive(self, size: int, timeout_s: float) -> bytes | None:
-        return self._stream.receive(timeout_s)
-
-    def _close(self) -> None:
-        self._stream.close()
-        _sessions.give(self._address, self._secret, self._session)
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            super().close()
+            _sessions.give(self._shared, self)
 
 
 def _address(host: str, port: int) -> str:
@@ -87,6 +121,10 @@ class _AsyncSessions:
     """Shared sessions for asyncio: connections of one event loop to one address share a session."""
 
     def __init__(self) -> None:
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
         self._open: dict[tuple[asyncio.AbstractEventLoop, str, bytes], tuple[asyncio.Task[Any], int]] = {}
 
     async def take(self, address: str, secret: bytes) -> transport.Session:
@@ -105,7 +143,9 @@ class _AsyncSessions:
 
     async def give(self, address: str, secret: bytes) -> None:
         key = (asyncio.get_running_loop(), address, secret)
-        task, users = self._open[key]
+        task, users = self._open.get(key, (None, 0))
+        if task is None:  # a connection that was open when the process forked
+            return
         if users > 1:
             self._open[key] = (task, users - 1)
             return
@@ -115,74 +155,6 @@ class _AsyncSessions:
 
 
 _async_sessions = _AsyncSessions()
-
-
-class _StreamWriter:
-    """The part of asyncio.StreamWriter that client libraries use."""
-
-    def __init__(
-        self, session: transport.Session, reader: asyncio.StreamReader, address: str, secret: bytes
-    ) -> None:
-        self._session, self._reader = session, reader
-        self._address, self._secret = address, secret
-        self._number = next(_stream_numbers).to_bytes(4, "little")
-        self._unsent: list[bytes] = []
-        self._closing = False
-        self._receiver = asyncio.get_running_loop().create_task(self._receive())
-
-    def write(self, data: bytes) -> None:
-        self._unsent.append(bytes(data))
-
-    def writelines(self, lines: Iterable[bytes]) -> None:
-        self._unsent.extend(map(bytes, lines))
-
-    async def drain(self) -> None:
-        if self._closing:
-            raise ConnectionResetError("the connection is closed")
-        data, self._unsent = b"".join(self._unsent), []
-        if data:
-            try:
-                self._feed(await send_resp(self._session, self._number, data))
-            except asyncio.CancelledError:
-                self.close()  # part of a command or of its reply is lost
-                raise
-            except VerbenaError as error:
-                self._reader.feed_eof()
-                raise ConnectionError(str(error)) from error
-
-    def close(self) -> None:
-        if self._closing:
-            return
-        self._closing = True
-        self._receiver.cancel()
-        self._reader.feed_eof()
-        self._ending = asyncio.get_running_loop().create_task(self._end())
-
-    async def wait_closed(self) -> None:
-        if self._closing:
-            await self._ending
-
-    def is_closing(self) -> bool:
-        return self._closing
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
-
-    def _feed(self, data: bytes) -> None:
-        if data and not self._closing:
-            self._reader.feed_data(data)
-
-    async def _receive(self) -> None:
-        try:
-            while True:
-                self._feed(await self._session.call(RECEIVE_METHOD, self._number))
-        except VerbenaError:
-            self._reader.feed_eof()
-
-    async def _end(self) -> None:
-        with contextlib.suppress(VerbenaError):  # the server then removes the stream when the session ends
-            await self._session.call(CLOSE_METHOD, self._number, timeout_s=1.0)
-        await _async_sessions.give(self._address, self._secret)
 
 
 def connection_class(library: str) -> type[Any]:
@@ -208,9 +180,25 @@ def connection_class(library: str) -> type[Any]:
         def repr_pieces(self) -> list[tuple[str, Any]]:
             return [("host", self.host), ("port", self.port), ("db", self.db)]
 
+        def set_parser(self, parser_class: type[Any]) -> None:
+            # redis-py sets the protocol before the parser, valkey-py after it, and replaces the parser later.
+            protocol = getattr(self, "protocol", 2)
+            super().set_parser(native_parser(library, parser_class, protocol))  # type: ignore[arg-type]
+
+        def read_response(
+            self, disable_decoding: bool = False, *, push_request: bool = False, **options: Any
+        ) -> Any:
+            self._parser.push_request = push_request
+            return super().read_response(disable_decoding, push_request=push_request, **options)
+
+        def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+            # In one message, instead of one for each piece.
+            pieces = command if isinstance(command, (bytes, list)) else list(command)
+            super().send_packed_command([pieces], check_health)
+
         def _connect(self) -> StreamSocket:
             try:
-                made = StreamSocket(self._where, self.secret)
+                made = SharedSessionSocket(self._where, self.secret)
             except VerbenaError as error:
                 raise ConnectionError(str(error)) from error
             made.settimeout(self.socket_timeout)
@@ -225,6 +213,7 @@ def connection_class(library: str) -> type[Any]:
 def async_connection_class(library: str) -> type[Any]:
     """As connection_class(), for the library's asyncio connections."""
     base: Any = importlib.import_module(f"{library}.asyncio.connection").AbstractConnection
+    exceptions: Any = importlib.import_module(f"{library}.exceptions")
 
     class AsyncSessionConnection(base):  # type: ignore[misc]
         def __init__(
@@ -242,13 +231,51 @@ def async_connection_class(library: str) -> type[Any]:
         def repr_pieces(self) -> list[tuple[str, Any]]:
             return [("host", self.host), ("port", self.port), ("db", self.db)]
 
+        @property
+        def is_connected(self) -> bool:
+            """A forked child connects anew."""
+            return super().is_connected and not self._writer._inherited
+
+        def set_parser(self, parser_class: type[Any]) -> None:
+            protocol = getattr(self, "protocol", 2)
+            super().set_parser(native_async_parser(library, parser_class, protocol))  # type: ignore[arg-type]
+
+        def read_response(
+            self,
+            disable_decoding: bool = False,
+            timeout: float | None = None,
+            *,
+            push_request: bool | None = False,
+            **options: Any,
+        ) -> Any:
+            self._parser.push_request = push_request
+            return super().read_response(disable_decoding, timeout, push_request=push_request, **options)
+
+        async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+            # The library runs each command in a task of its own, to limit its time. The writer does that.
+            if not self.is_connected or (check_health and self.health_check_interval):
+                await super().send_packed_command(command, check_health)
+                return
+            self._writer.timeout_s = self.socket_timeout
+            try:
+                self._writer.writelines([command] if isinstance(command, bytes) else command)
+                await self._writer.drain()
+            except BaseException as error:
+                await self.disconnect(nowait=True)
+                if isinstance(error, asyncio.TimeoutError):
+                    raise exceptions.TimeoutError("Timeout writing to socket") from None
+                if isinstance(error, OSError):
+                    raise exceptions.ConnectionError(f"Error while writing: {error}") from error
+                raise
+
         async def _connect(self) -> None:
             try:
                 session = await _async_sessions.take(self._where, self.secret)
             except VerbenaError as error:
                 raise ConnectionError(str(error)) from error
-            self._reader = asyncio.StreamReader()
-            self._writer = _StreamWriter(session, self._reader, self._where, self.secret)
+            self._reader = ReplyReader(session)
+            release = functools.partial(_async_sessions.give, self._where, self.secret)
+            self._writer = StreamWriter(session, self._reader, release)
             await self.on_connect()
 
         def _host_error(self) -> str:

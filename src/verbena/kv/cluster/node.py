@@ -1,4 +1,4 @@
-"""A node of a cluster: builds the map, the lease, gossip, failover and slot moves, and connects them.
+"""A node of a cluster: builds the map, the lease, gossip, promotion and slot moves, and connects them.
 Runs on the event loop; the engine's thread uses SlotGuard, and reply_later() for commands that take time."""
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verbena import transport
+from verbena._files import make_folder, private
 from verbena.config import Config
-from verbena.errors import VerbenaError
+from verbena.errors import VerbenaError, setup_error
 from verbena.kv.cluster.current_map import CurrentMap
-from verbena.kv.cluster.failover import Failover
 from verbena.kv.cluster.gossip import Gossip
-from verbena.kv.cluster.member_sessions import METHOD, MemberSessions, answer
+from verbena.kv.cluster.member_authorizer import MemberAuthorizer
+from verbena.kv.cluster.member_sessions import METHOD, MemberSessions, OwnMember, answer
+from verbena.kv.cluster.membership import KEY_BYTES
+from verbena.kv.cluster.membership import METHOD as PROOF_METHOD
+from verbena.kv.cluster.replica_promotion import ReplicaPromotion
 from verbena.kv.cluster.slot_guard import SlotGuard
 from verbena.kv.commands.replies import CommandError, Reply
 from verbena.kv.migration.checkpoint import Checkpoints
@@ -29,7 +33,7 @@ from verbena.kv.migration.copy_path import RDMA_WIRES
 from verbena.kv.migration.manager import MoveManager
 from verbena.kv.replication.log_applier import make_applier
 from verbena.shards.cluster_map import ClusterMap, Member
-from verbena.shards.envelope import ABOUT_NODES, Kind, parse
+from verbena.shards.envelope import Kind, parse
 from verbena.shards.migration import Limits
 from verbena.shards.stores import EtcdLogin, Lease, open_store
 from verbena.shards.stores.configured import login_of
@@ -87,8 +91,12 @@ class ClusterNode:
         self.guard = SlotGuard(
             self.id, engine=server.engine, blocking=server.blocking, run=server.run, reject=server.reject
         )
-        self.sessions = MemberSessions(self.id, node=node, connect=self._connect, fallback=settings.fallback)
-        self.failover = Failover(
+        self._own = OwnMember(self.id, secrets.token_bytes(KEY_BYTES), self.current)
+        self.authorizer = MemberAuthorizer(self._own, node=node)
+        self.sessions = MemberSessions(
+            self._own, node=node, connect=self._connect, fallback=settings.fallback
+        )
+        self.promotion = ReplicaPromotion(
             self.id,
             map=self.current,
             engine=server.engine,
@@ -103,7 +111,7 @@ class ClusterNode:
             map=self.current,
             sessions=self.sessions,
             load=lambda: int(server.stats.ops.per_second),
-            position=lambda: self.failover.position,
+            position=lambda: self.promotion.position,
             spawn=self._spawn,
             timeout_s=settings.node_timeout_s,
             fast=settings.gossip_fast,
@@ -119,7 +127,7 @@ class ClusterNode:
                 fence=self.guard,
                 sessions=self.sessions,
                 copy_sessions=lambda: self._copy_sessions,
-                is_yielding=lambda: self.failover.is_yielding,
+                is_yielding=lambda: self.promotion.is_yielding,
                 settings=settings.moves,
             ),
             Checkpoints(Path(settings.folder) / "moves" if settings.folder else None),
@@ -132,7 +140,12 @@ class ClusterNode:
         self._lease: Lease | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop = asyncio.get_event_loop()
+        self._has_joined = False
+        node.health_checks["cluster"] = self._check_joined
         server.services.cluster = self
+
+    async def _check_joined(self) -> str:
+        return "" if self._has_joined else "not in the cluster yet"
 
     @property
     def map(self) -> ClusterMap:
@@ -145,20 +158,26 @@ class ClusterNode:
     @property
     def handlers(self) -> dict[str, transport.Handler]:
         """The handlers that the listener of sessions must serve."""
-        return {METHOD: self._serve}
+        return {METHOD: self._serve, PROOF_METHOD: self.authorizer.prove}
 
     async def open(self, *, host: str, port: int, sessions: str) -> None:
-        """Joins the cluster: adds this node to the map, then serves the slots that the map assigns to it."""
-        member = Member(self.id, host, port, sessions, self._node.name)
+        """Joins the cluster: adds this node to the map with a new key, then serves the slots that the map
+        assigns to it."""
+        member = Member(self.id, host, port, sessions, self._node.name, self._own.key.hex())
+        replication = self._server.services.replication
+        if replication is not None:
+            replication.is_member = self.authorizer.rights.is_replica
+            replication.introduce = self._introduce_to_primary
         if self.settings.moves.rdma:
             self._copy_sessions = await self._open_copy_sessions()
         self._lease = await self.current.store.lease(self.id, self.settings.node_timeout_s)
         self._publish_lease()
-        await self.current.change(lambda map: map if map.members.get(self.id) == member else map.meet(member))
+        await self.current.change(lambda map: map.meet(member))
         await self.moves.recover()
-        watch = self.failover.watch(self.settings.node_timeout_s / 8)
+        watch = self.promotion.watch(self.settings.node_timeout_s / 8)
         for work in (self.current.watch(), self._renew_lease(), self.gossip.run(), watch):
             self._spawn(work)
+        self._has_joined = True
 
     async def close(self) -> None:
         for task in list(self._tasks):
@@ -176,11 +195,17 @@ class ClusterNode:
     def _apply(self, map: ClusterMap) -> None:
         """Acts on a new map. A node that it makes a primary stops following before clients are served by it;
         a node that it makes a replica follows after clients are redirected."""
+        ended = self.authorizer.rights.take_ended()
+        self.moves.withdraw(ended)
+        for session in ended:
+            self._spawn(session.close())
         self.gossip.detector.members(map.members, time.monotonic())
-        self.failover.lead_if_primary(map)
+        self.promotion.lead_if_primary(map)
         self.guard.update(map)
-        self.failover.follow_if_replica(map)
+        self.promotion.follow_if_replica(map)
         self.moves.update()
+        if (replication := self._server.services.replication) is not None:
+            self._server.engine.post(replication.check_rights)
 
     # The lease
 
@@ -189,6 +214,7 @@ class ClusterNode:
         lost, pause_s = False, self.settings.node_timeout_s / 4
         while True:
             await asyncio.sleep(pause_s)
+            self.authorizer.count_notices(self.moves.refused_notices)
             pause_s = self.settings.node_timeout_s / 4
             try:
                 if lost:
@@ -219,19 +245,18 @@ class ClusterNode:
 
     async def _serve(self, request: transport.Request) -> bytes:
         message = parse(request.payload)
-        if message.target.hex() != self.id:
-            return answer(message, f"this is {self.id}".encode(), refused=True)
-        self.gossip.messages["received"] += 1
-        if message.kind is Kind.GOSSIP:
-            return self.gossip.answer(message)
-        if message.kind is Kind.STATUS and message.payload == ABOUT_NODES:
-            return answer(message, json.dumps(self.gossip.views()).encode())
         try:
+            refusal = await self.authorizer.refusal_of(request.session, message)
+            if refusal:
+                return answer(message, refusal.encode(), refused=True)
+            if message.target.hex() != self.id:
+                raise ValueError(f"this is {self.id}")
+            self.gossip.messages["received"] += 1
+            if message.kind is Kind.GOSSIP:
+                return self.gossip.answer(message)
             if message.kind is Kind.YIELD:
-                if self.map.replicas.get(message.source.hex()) != self.id:
-                    raise ValueError("only a replica of this node can have its place")
-                return answer(message, json.dumps(self.failover.begin_yield()).encode())
-            return answer(message, await self.moves.serve(message))
+                return answer(message, json.dumps(self.promotion.begin_yield()).encode())
+            return answer(message, await self.moves.serve(message, request.session))
         except (VerbenaError, ValueError, LookupError, TypeError) as error:
             return answer(message, reason(error).encode(), refused=True)
 
@@ -264,6 +289,24 @@ class ClusterNode:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a task of the cluster failed", exc_info=error)
 
+    async def _introduce_to_primary(self, session: transport.Session) -> None:
+        """Proves to this replica's primary that this node is a member, and that the other end is the primary.
+        DeniedError (not_a_member): one of them is not."""
+        primary = self.map.replicas.get(self.id)
+        if primary is None:
+            detail = "the cluster map names no primary of this node"
+            raise setup_error("not_a_member", operation="follow a primary", detail=detail)
+        await self._own.introduce(session, primary)
+
+    @property
+    def refused_messages(self) -> int:
+        """The number of messages that were refused because their sender has no right to send them."""
+        return (
+            self.authorizer.refusals.total
+            + self.moves.refused_notices
+            - self.authorizer.refusals.counts["notice"]
+        )
+
     async def _connect(self, address: str, wire: str | None) -> transport.Session:
         return await transport.connect(address, node=self._node, wire=wire, config=self._config)
 
@@ -274,7 +317,7 @@ class ClusterNode:
         async def connect(address: str, wire: str | None) -> transport.Session:
             return await transport.connect(address, node=node, wire=wire, config=self._config)
 
-        return MemberSessions(self.id, node=node, connect=connect, fallback=self.settings.fallback)
+        return MemberSessions(self._own, node=node, connect=connect, fallback=self.settings.fallback)
 
 
 def copy_node_settings(config: Config) -> transport.Settings:
@@ -301,9 +344,10 @@ def _identity(folder: str) -> str:
     if not folder:
         return secrets.token_hex(20)
     file = Path(folder) / "node-id"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(file.parent)
     if not file.exists():
         beside = file.with_suffix(".new")
-        beside.write_text(secrets.token_hex(20) + "\n")
+        with open(beside, "w", opener=private) as out:
+            out.write(secrets.token_hex(20) + "\n")
         beside.replace(file)
     return file.read_text().strip()

@@ -1,5 +1,6 @@
 """Commands in Python, one function each: `data` has those on keys and values, `server` those on the server.
-The modules of this package are shared by all commands: declaration, arguments, replies."""
+The modules of this package are shared by all commands: declaration, arguments, replies.
+They may not depend on the rest of verbena.kv."""
 
 from __future__ import annotations
 

@@ -16,18 +16,6 @@ class CommandError(Exception):
         self.text = text
 
 
-class RejectedCommand(CommandError):
-    """An error reply, as clients raise it. str() explains a redirection of a cluster."""
-
-    def __str__(self) -> str:
-        if self.text.split(" ", 1)[0] not in ("MOVED", "ASK"):
-            return self.text
-        return (
-            f"{self.text}: the key is at another node of a cluster, and this client talks to one node only;"
-            " use a cluster client on the nodes' ordinary ports, such as redis.RedisCluster"
-        )
-
-
 class WrongType(CommandError):
     def __init__(self) -> None:
         super().__init__("WRONGTYPE Operation against a key holding the wrong kind of value")

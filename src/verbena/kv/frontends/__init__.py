@@ -1,1 +1,2 @@
-"""How clients reach the engine other than by TCP: sessions and Valkey over RDMA."""
+"""How clients reach the engine other than by TCP: sessions and Valkey over RDMA.
+May not depend on kv.cluster or kv.replication."""

@@ -9,7 +9,7 @@ import importlib
 import logging
 from typing import Any
 
-from verbena import _native, verbs
+from verbena import _native, _threads, verbs
 from verbena.errors import VerbenaError
 from verbena.kv.client.socket_adapter import SocketAdapter
 from verbena.kv.frontends.rdma_device import device_at
@@ -17,6 +17,9 @@ from verbena.kv.server.server import Server
 
 log = logging.getLogger("verbena.kv")
 WINDOW_BYTES = 1 << 20
+_LOOK_FOR_DEVICE_EVERY_S = 1.0
+_ACCEPT_RETRY_S = 0.1
+_MAX_PENDING = 64  # clients that are being accepted: each takes a window of memory
 _MAX_REASON = 100  # bytes; a connection manager's private data is short
 # The parameters of Valkey's own client. rnr_retry 7: retries without limit while the receiver is not ready.
 _PARAMETERS: dict[str, Any] = {
@@ -75,6 +78,7 @@ class RdmaListener:
         self._frontend = _native.kv.RdmaFrontend(server.engine)
         self._server = server
         self._tasks: set[asyncio.Task[None]] = set()
+        self._device = self.context.attributes.name
         self._start(self._accept())
 
     @property
@@ -88,33 +92,75 @@ class RdmaListener:
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.to_thread(self._frontend.close)
-        await asyncio.to_thread(self.context.close)
+        await _threads.workers.run(self._frontend.close)
+        await _threads.workers.run(self.context.close)
 
     def _start(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of Valkey-RDMA at %s failed", self.address, exc_info=error)
 
     async def _accept(self) -> None:
+        was_reported = False
         while True:
-            self._start(self._admit(await self._listener.accept()))
+            try:
+                request = await self._listener.accept()
+            except VerbenaError:
+                if not self.context.removed:
+                    raise
+                await self._listen_again()
+                continue
+            except OSError as error:  # no descriptor is left
+                if not was_reported:
+                    log.warning("Valkey-RDMA at %s cannot accept: %s", self.address, error.strerror)
+                was_reported = True
+                await asyncio.sleep(_ACCEPT_RETRY_S)
+                continue
+            was_reported = False
+            if len(self._tasks) > _MAX_PENDING:
+                request.reject(private_data=b"too many clients connect at once")
+                continue
+            self._start(self._admit(request))
+
+    async def _listen_again(self) -> None:
+        """Listens at the same address when the device, which was removed, is back. Its clients were
+        disconnected with it."""
+        address, device = self._listener.address, f"{self.wire}:{self._device}"
+        log.warning("the device %s was removed: Valkey-RDMA at %s waits for it", device, address)
+        await _threads.workers.run(self.context.close)
+        while True:
+            await asyncio.sleep(_LOOK_FOR_DEVICE_EVERY_S)
+            with contextlib.suppress(VerbenaError):
+                context = await _threads.workers.run(verbs.open_device, device)
+                try:
+                    self._listener = await _threads.workers.run(context.listen, address)
+                except BaseException:
+                    context.close()
+                    raise
+                self.context = context
+                log.warning("the device %s is back: Valkey-RDMA listens at %s", device, address)
+                return
 
     async def _admit(self, request: verbs.ConnectRequest) -> None:
-        why = await asyncio.to_thread(self._frontend.rejection, request.peer)
+        why = await _threads.workers.run(self._frontend.rejection, request.peer)
         if why:
             return request.reject(private_data=why.encode()[:_MAX_REASON])
         try:
-            parts = await asyncio.to_thread(_Parts, self.context, self._window_bytes)
+            parts = await _threads.workers.run(_Parts, self.context, self._window_bytes)
         except VerbenaError as error:  # such as a low limit of locked memory
             log.warning("a client at %s was rejected: %s", request.peer, error)
             return request.reject(private_data=error.code.encode())
         try:
             parts.connection = await request.accept(parts.qp, **_PARAMETERS)
         except (VerbenaError, OSError):
-            await asyncio.to_thread(parts.close)
+            await _threads.workers.run(parts.close)
             return
-        await asyncio.to_thread(
+        await _threads.workers.run(
             self._frontend.admit, parts.link, parts.qp._native, parts.connection._native, parts
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from verbena import _native
+from verbena._files import make_folder, private
 from verbena.errors import VerbenaError, setup_error
 from verbena.shards.migration import Phase, State, from_payload, to_payload
 
@@ -60,7 +61,7 @@ class Checkpoints:
         self.path = Path(path) if path is not None else None
         self.on_written: Callable[[State], None] = lambda state: None
         if self.path is not None:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
 
     def write(self, state: State, *, sync: bool = True) -> None:
         """Stores a state; it is on disk when this returns. Without `sync` it is in the kernel's cache, which
@@ -68,7 +69,7 @@ class Checkpoints:
         if self.path is not None:
             file = self.path / f"{state.facts.migration}.checkpoint"
             beside = file.with_suffix(".new")
-            with open(beside, "wb") as out:
+            with open(beside, "wb", opener=private) as out:
                 out.write(encode(state))
                 out.flush()
                 if sync:

@@ -57,7 +57,7 @@ class SlotFence(Protocol):
 class Sessions(Protocol):
     """Sessions with other members, and requests over them."""
 
-    tap: Callable[[str, bytes], None] | None
+    observer: Callable[[str, bytes], None] | None
 
     @property
     def node(self) -> Node: ...
@@ -69,6 +69,8 @@ class Sessions(Protocol):
     async def request(
         self, to: Member, message: Envelope, *, fast: bool = False, timeout_s: float | None = None
     ) -> Envelope: ...
+
+    async def send(self, session: Session, data: bytes, *, timeout_s: float | None = None) -> Envelope: ...
 
     def read_answer(self, session: Session, kind: Kind, answered: bytes) -> Envelope: ...
 

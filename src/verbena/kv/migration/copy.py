@@ -1,6 +1,6 @@
 """Phase 1 of a move at its source: sends the base copy over RDMA while that works, else over the fallback.
 Native code fills, sends and awaits the pieces; a piece that was not acknowledged when a link broke is sent
-first on the next link."""
+first on the next link. The target lends its windows to one session at a time."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ class BaseCopySender:
     def __init__(
         self,
         copy: _native.kv.BaseCopy,
-        windows: list[RemoteRegion],
         *,
+        windows: int,
+        window_bytes: int,
         link: TargetLink,
         progress: Progress,
     ) -> None:
@@ -35,9 +36,9 @@ class BaseCopySender:
         self._sender = _native.kv.CopySender(
             copy,
             link.message(Kind.SEGMENT, sequence=link.next_sequence()).header(),
-            [window.key for window in windows],
-            min(window.length for window in windows),
-            observer=link.sessions.tap,
+            windows,
+            window_bytes,
+            observer=link.sessions.observer,
         )
         self._reported = 0, 0  # bytes and pieces that `progress` includes
 
@@ -50,7 +51,9 @@ class BaseCopySender:
             try:
                 # An RDMA run is bound to the session's present link: when that breaks, the fallback takes
                 # over without waiting for the session to reconnect.
-                complete = await self._run(session, session.links if fast else 0, fast)
+                link = session.links if fast else 0
+                windows = await self._link.borrow(session)
+                complete = await self._run(session, link, windows, fast)
             except VerbenaError as error:
                 if self._sender.refusal:
                     self._link.sessions.read_answer(session, Kind.NOTICE, self._sender.refusal)
@@ -60,11 +63,17 @@ class BaseCopySender:
                     self._progress.path.failed()
         self._link.skip_sequences(self._sender.pieces - 1)
 
-    async def _run(self, session: Session, link: int, fast: bool) -> bool:
+    async def _run(self, session: Session, link: int, windows: list[RemoteRegion], fast: bool) -> bool:
         wire = session.wire or ""
         by_rdma = fast and wire in RDMA_WIRES
         running = asyncio.ensure_future(
-            asyncio.to_thread(self._sender.run, session._native, link, answer_timeout_s=_ANSWER_TIMEOUT_S)
+            asyncio.to_thread(
+                self._sender.run,
+                session._native,
+                link,
+                [window.key for window in windows],
+                answer_timeout_s=_ANSWER_TIMEOUT_S,
+            )
         )
         try:
             while not running.done():

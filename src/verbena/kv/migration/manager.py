@@ -22,6 +22,7 @@ from verbena.shards.cluster_map import ClusterMap, Move
 from verbena.shards.envelope import Envelope, Kind
 from verbena.shards.migration import Facts, Moved, Prepared, RolledBack, State, is_over, recover
 from verbena.shards.slots import SlotRange
+from verbena.transport import Session
 
 log = logging.getLogger("verbena.kv.cluster")
 _MAX_ENDED = 64  # moves that status() still shows
@@ -138,7 +139,7 @@ class MoveManager:
                 end: Moved | RolledBack = await source.run()
             except Aborted as error:
                 return await self._settle(source, RolledBack(source.facts, str(error)))
-            except (VerbenaError, OSError, ValueError, asyncio.TimeoutError) as error:
+            except (VerbenaError, OSError, ValueError, MemoryError, asyncio.TimeoutError) as error:
                 end = RolledBack(source.facts, reason(error))
             self._attempts[migration] = source.facts.attempt
             if isinstance(end, Moved):
@@ -173,11 +174,10 @@ class MoveManager:
 
     # Target
 
-    async def serve(self, message: Envelope) -> bytes:
-        """Answers a source's message, as its target. ValueError or VerbenaError: the message is refused."""
+    async def serve(self, message: Envelope, session: Session) -> bytes:
+        """Answers a source's message, as its target; the session may send it. ValueError or VerbenaError: the
+        message is refused."""
         migration = message.migration.hex()
-        if message.kind is Kind.STATUS:
-            return json.dumps(self.status()).encode()
         if message.kind is Kind.OFFER:
             return await self._accept(migration, message)
         if message.kind is Kind.ABORT:
@@ -188,11 +188,23 @@ class MoveManager:
             await self.context.map.refresh()
             return b""
         found = self._targets.get(migration)
-        if found is None:
+        if found is None or found.source != message.source.hex():
             raise setup_error(
                 "move_failed", operation="receive", detail="this node knows no such move, or a newer attempt"
             )
-        return await found.serve(message)
+        return await found.serve(message, session)
+
+    @property
+    def refused_notices(self) -> int:
+        """The number of notices of base copies that were refused because of the session that sent them."""
+        return self._copy_receivers.refused
+
+    def withdraw(self, sessions: Iterable[Session]) -> None:
+        """Takes no further pieces from these sessions, which have lost their rights."""
+        ended = set(sessions)
+        for target in self._targets.values():
+            if target.borrower in ended:
+                target.withdraw()
 
     async def _accept(self, migration: str, message: Envelope) -> bytes:
         wanted = json.loads(message.payload)
@@ -216,12 +228,12 @@ class MoveManager:
                 node=self.context.sessions.node,
                 copy_receivers=self._copy_receivers,
             )
-            windows = await target.open(
+            await target.open(
                 windows=int(wanted["windows"]),
                 window_bytes=int(wanted["window_bytes"]),
                 nbytes=int(wanted.get("bytes", 0)),
             )
-        return json.dumps({"windows": windows}).encode()
+        return b"{}"
 
     async def _discard(self, migration: str) -> None:
         """Ends receiving, and removes what was applied unless this node owns the slots now."""

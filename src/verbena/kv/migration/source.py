@@ -31,7 +31,6 @@ from verbena.shards.migration import (
     is_over,
 )
 from verbena.shards.positions import SourcePosition
-from verbena.transport import RemoteRegion
 
 _MAX_LOG_BYTES = 1 << 20  # in one message
 _MAX_DIGEST_BACKLOG = 2000  # keys, when writes stop
@@ -68,12 +67,12 @@ class MoveSource:
         slots = list(self.facts.slots)
         try:
             await self._enter(progress.state)
-            windows = await self.offer()
+            await self.offer()
             assert isinstance(progress.state, Prepared)
             copy = await asyncio.to_thread(context.begin_copy, slots)
             await self._enter(progress.state.begin(SourcePosition(max(0, copy.first_lsn - 1))))
             began = time.monotonic()
-            await BaseCopySender(copy, windows, link=self.link, progress=progress).run()
+            await self.copy_sender(copy).run()
             progress.check_aborted()
             progress.copy_s = time.monotonic() - began
             reader = copy.take_reader()
@@ -125,25 +124,39 @@ class MoveSource:
 
     # Phase 1
 
-    async def offer(self) -> list[RemoteRegion]:
-        """Returns the target's windows. If a checkpoint was lost, the target has seen later attempts, and
-        answers with the last one: this attempt then becomes the one after it."""
+    async def offer(self) -> None:
+        """Makes the target prepare. If a checkpoint was lost, the target has seen later attempts, and answers
+        with the last one: this attempt then becomes the one after it."""
         while "taken" in (answer := await self.link.request(Kind.OFFER, self._offered())):
             assert isinstance(self.progress.state, Prepared)
             later = self.progress.state.after(int(answer["taken"]))
             self.progress.facts = later.facts
             await self._enter(later)
-        return [RemoteRegion.from_bytes(bytes.fromhex(one)) for one in answer["windows"]]
+
+    def copy_sender(self, copy: _native.kv.BaseCopy) -> BaseCopySender:
+        """Returns the sender of the base copy; offer() comes first."""
+        windows, window_bytes = self._windows()
+        return BaseCopySender(
+            copy, windows=windows, window_bytes=window_bytes, link=self.link, progress=self.progress
+        )
 
     def _offered(self) -> dict[str, Any]:
-        settings = self._context.settings
+        windows, window_bytes = self._windows()
         return {
             "attempt": self.facts.attempt,
             "slots": str(self.facts.slots),
-            "windows": min(MAX_PIECES_IN_FLIGHT, settings.num_memory_regions),
-            "window_bytes": min(MAX_PIECE_BYTES, settings.max_send_size),
+            "windows": windows,
+            "window_bytes": window_bytes,
             "bytes": self._expected_bytes(),
         }
+
+    def _windows(self) -> tuple[int, int]:
+        """Returns the number of windows, and their length."""
+        settings = self._context.settings
+        return (
+            min(MAX_PIECES_IN_FLIGHT, settings.num_memory_regions),
+            min(MAX_PIECE_BYTES, settings.max_send_size),
+        )
 
     def _expected_bytes(self) -> int:
         """Returns the slots' share of the store, as if all slots held the same amount."""

@@ -16,9 +16,10 @@ from verbena.shards.migration import Facts
 from verbena.verbs import Access
 
 if TYPE_CHECKING:
-    from verbena.transport import Node, Region
+    from verbena.transport import Node, Region, Session
 
 _MAX_WINDOWS = 64
+_MAX_LENDINGS = 8  # in one attempt: the source changes its session when a wire fails
 _MAX_WINDOW_BYTES = 64 << 20
 _RESERVE_TIMEOUT_S = 5.0  # memory that is not reserved by then is allocated on demand
 _MAX_EFFORT_S = 10.0
@@ -39,39 +40,74 @@ class MoveTarget:
     ) -> None:
         self.slots = move.slots
         self.attempt = move.attempt
+        self.source = move.source
+        self.borrower: Session | None = None  # the windows are lent to it
         self._migration = bytes.fromhex(move.migration)
         self._engine = engine
         self._make_applier = make_applier
         self._node = node
         self._copy_receivers = copy_receivers
         self._copy_receiver: _native.kv.CopyReceiver | None = None
+        self._windows, self._window_bytes = 0, 0
+        self._lendings = 0
+        self._lending = asyncio.Lock()
+        self._closed = False
         self._regions: list[Region] = []
         self._applier: _native.kv.LogApplier | None = None
         self._digest: _native.kv.SlotDigest | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="receiver")  # applies the log, in order
         self._worker: asyncio.Task[None] | None = None
-        self.tap: Callable[[bytes, bytes], None] | None = None  # called with each segment's notice and bytes
+        self.observer: Callable[[bytes, bytes], None] | None = (
+            None  # called with each segment's notice and bytes
+        )
 
-    async def open(self, *, windows: int, window_bytes: int, nbytes: int) -> list[str]:
-        """Removes what an earlier attempt left, reserves memory for about `nbytes` of values, and registers
-        windows for the base copy: their keys, in hexadecimal. ValueError: the request is out of bounds."""
+    async def open(self, *, windows: int, window_bytes: int, nbytes: int) -> None:
+        """Removes what an earlier attempt left, reserves memory for about `nbytes` of values, and prepares to
+        lend windows for the base copy. ValueError: the request is out of bounds."""
         if not 0 < windows <= _MAX_WINDOWS or not HEADER_BYTES < window_bytes <= _MAX_WINDOW_BYTES:
             raise ValueError(f"{windows} windows of {window_bytes} bytes are not lent")
         await remove_keys(self._engine, self.slots)
         await asyncio.to_thread(self._engine.reserve, max(0, nbytes), seconds=_RESERVE_TIMEOUT_S)
-        self._regions = await asyncio.to_thread(
-            lambda: [
-                self._node.allocate(window_bytes, access=Access.REMOTE_WRITE | Access.LOCAL_WRITE)
-                for _ in range(windows)
-            ]
-        )
+        self._windows, self._window_bytes = windows, window_bytes
         self._applier = self._make_applier(list(self.slots))
-        memory = [region.memory for region in self._regions]
         self._copy_receiver = self._copy_receivers.open(
-            self._engine, self._migration, memory, self._applier, observer=self.tap
+            self._engine, self._migration, bytes.fromhex(self.source), self._applier, observer=self.observer
         )
-        return [region.remote.to_bytes().hex() for region in self._regions]
+
+    async def lend(self, session: Session) -> list[str]:
+        """Lends windows to this session of the source alone, and revokes those lent to another. Returns their
+        keys, in hexadecimal. ValueError: the session has changed too often."""
+        async with self._lending:
+            if self._copy_receiver is None or self._closed:
+                raise ValueError("this attempt has not begun, or has ended")
+            if session is not self.borrower:
+                if self._lendings == _MAX_LENDINGS:
+                    raise ValueError(f"windows were lent {self._lendings} times in this attempt")
+                self._lendings += 1
+                await self._revoke()
+                self._regions = await asyncio.to_thread(self._allocate, session)
+                self._copy_receiver.lend(session.id, list(self._regions))
+                self.borrower = session
+            return [region.remote.to_bytes().hex() for region in self._regions]
+
+    def _allocate(self, session: Session) -> list[Region]:
+        access = Access.REMOTE_WRITE | Access.LOCAL_WRITE
+        return [
+            self._node.allocate(self._window_bytes, access=access, session=session)
+            for _ in range(self._windows)
+        ]
+
+    def withdraw(self) -> None:
+        """Refuses further pieces: the session has lost its rights. Their memory is revoked by close() at the
+        latest."""
+        if self._copy_receiver is not None:
+            self._copy_receiver.withdraw()
+
+    async def _revoke(self) -> None:
+        regions, self._regions = self._regions, []
+        for region in regions:
+            await asyncio.to_thread(region.close)
 
     async def close(self) -> None:
         """Nothing is applied after this returns."""
@@ -85,12 +121,14 @@ class MoveTarget:
             self._digest.close()
         if self._applier is not None:
             self._applier.close()
-        regions, self._regions = self._regions, []
-        for region in regions:
-            await asyncio.to_thread(region.revoke)
+        async with self._lending:
+            self._closed = True
+            await self._revoke()
 
-    async def serve(self, message: Envelope) -> bytes:
+    async def serve(self, message: Envelope, session: Session) -> bytes:
         """Returns the answer's payload. ValueError: the message is refused."""
+        if message.kind is Kind.WINDOWS:
+            return json.dumps({"windows": await self.lend(session)}).encode()
         if message.kind is Kind.TAIL:
             return await self._apply_log(message)
         if message.kind is Kind.DIGEST:

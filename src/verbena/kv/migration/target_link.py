@@ -12,9 +12,10 @@ from verbena.kv.migration.copy_path import CopyPath
 from verbena.shards.cluster_map import Member
 from verbena.shards.envelope import Envelope, Kind
 from verbena.shards.migration import Facts
-from verbena.transport import Session
+from verbena.transport import RemoteRegion, Session
 
 REQUEST_TIMEOUT_S = 30.0
+_BORROW_TIMEOUT_S = 5.0  # then the fallback is used
 
 
 class TargetLink:
@@ -49,8 +50,8 @@ class TargetLink:
             kind,
             self.target,
             payload,
-            first_shard=self._facts.slots.first,
-            last_shard=self._facts.slots.last,
+            first_slot=self._facts.slots.first,
+            last_slot=self._facts.slots.last,
             migration=bytes.fromhex(self._facts.migration),
             **fields,
         )
@@ -66,6 +67,14 @@ class TargetLink:
         answer = await self.send(self.message(kind, json.dumps(value).encode()), timeout_s=timeout_s)
         found: dict[str, Any] = json.loads(answer.payload or b"{}")
         return found
+
+    async def borrow(self, session: Session) -> list[RemoteRegion]:
+        """Returns windows that the target lends to this session. Without a sequence number: the base copy
+        has reserved those that follow."""
+        message = bytes(self.message(Kind.WINDOWS, sequence=0))
+        answer = await self.sessions.send(session, message, timeout_s=_BORROW_TIMEOUT_S)
+        keys = json.loads(answer.payload)["windows"]
+        return [RemoteRegion.from_bytes(bytes.fromhex(one)) for one in keys]
 
     async def copy_session(self) -> tuple[Session, bool]:
         """Returns the session for the base copy, and whether it is the RDMA one."""

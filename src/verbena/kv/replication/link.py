@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
@@ -23,9 +24,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("verbena.kv")
 
 METHOD = "kv.replicate"
-VERSION = 4
+VERSION = 5
 RETRY_S = 0.25
 POLL_S = 0.05
+
+
+# Makes a session known to the primary; returns the stream whose user asks to follow, None: no user does.
+Authenticate = Callable[[transport.Session], Awaitable[int | None]]
 
 
 class ReplicaLink:
@@ -39,8 +44,12 @@ class ReplicaLink:
         host: str,
         port: int,
         position: ReplicaPosition,
+        *,
+        authenticate: Authenticate,
+        sessions: str = "",
     ) -> None:
         self.host, self.port = host, port
+        self.sessions = sessions  # the address for sessions; empty: read from INFO of the primary
         self.state = "connect"  # connect, sync or connected, as in ROLE
         self.last_error = ""
         self.position = position
@@ -48,11 +57,12 @@ class ReplicaLink:
         self.wire, self.linked = "", False
         self.full_syncs = self.partial_syncs = 0
         self._server, self._config, self._settings = server, config, settings
+        self._authenticate, self.sessions = authenticate, sessions
         self._receiver: _native.kv.ReplicationReceiver | None = None
         self._stopped = False
         self._replid = ""  # of the primary's history
         self._term = (0, 0)
-        self._resume_position = position  # the place to continue from if this link fails
+        self._resume_position = position  # the position to continue from if this link fails
 
     def counters(self) -> dict[str, Any]:
         receiver = self._receiver
@@ -74,8 +84,8 @@ class ReplicaLink:
         while True:
             try:
                 await self._follow(node)
-            except (VerbenaError, OSError, ValueError) as error:
-                last_error = str(error).splitlines()[0]
+            except (VerbenaError, OSError, ValueError, MemoryError) as error:
+                last_error = (str(error) or "not enough memory").splitlines()[0]
                 if last_error != self.last_error:
                     log.warning("the link to primary %s:%d failed: %s", self.host, self.port, last_error)
                 self.last_error = last_error
@@ -85,34 +95,34 @@ class ReplicaLink:
 
     async def _follow(self, node: transport.Node) -> None:
         settings = self._settings
-        address = await session_address(
+        address = self.sessions or await session_address(
             self.host, self.port, user=settings.primary_user, password=settings.primary_password
         )
         session = await transport.connect(address, node=node, config=self._config)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(session.close)
+            stream = await self._authenticate(session)
             ring = await asyncio.to_thread(
                 node.allocate, settings.ring_size, access=Access.REMOTE_WRITE, session=session
             )
-            stack.push_async_callback(asyncio.to_thread, ring.revoke)
+            stack.push_async_callback(asyncio.to_thread, ring.close)
             applied = make_applier(self._server, lsn=self.position.lsn)
             stack.callback(applied.close)
-            receiver = _native.kv.ReplicationReceiver(
-                self._server.engine, session._native, ring.memory, applied
-            )
+            receiver = _native.kv.ReplicationReceiver(self._server.engine, session._native, ring, applied)
             self._receiver, self._replid, self._resume_position = receiver, "", self.position
             stack.callback(self._detach, receiver)
             if self._stopped:
                 return
             sync_request = {
                 "version": VERSION,
+                "stream": stream,
                 "port": self._server.parameters.get("port"),
                 "replid": self.position.replid,
                 "lsn": self.position.lsn,
                 "offset": self.position.offset,
                 "ring_key": ring.remote.key,
                 "ring_bytes": len(ring),
-                "mark": receiver.mark,
+                "ring_tag": receiver.ring_tag,
                 "databases": len(self._server.databases),
             }
             answer = json.loads(await session.call(METHOD, json.dumps(sync_request).encode(), timeout_s=30))
@@ -122,10 +132,10 @@ class ReplicaLink:
             self._term = (int(answer["term"][0]), int(answer["term"][1]))
             self.full_syncs += full
             self.partial_syncs += not full
-            self._resume_position = ReplicaPosition()  # an incomplete copy has no place
+            self._resume_position = ReplicaPosition()  # an incomplete copy has no position
             self.state, self.wire, self.linked = "sync", session.wire or "", True
             receiver.begin(
-                full=full, offset=answer["offset"], place_key=answer["place_key"]
+                full=full, offset=answer["offset"], position_key=answer["position_key"]
             )  # ValueError: it was stopped
             await self._watch(session, receiver)
 

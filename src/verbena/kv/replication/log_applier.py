@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from verbena import _native
 from verbena.kv.commands.declare import find
 from verbena.kv.commands.replies import CommandError
+from verbena.kv.server.server import NO_MEMORY
 
 if TYPE_CHECKING:
     from verbena.kv.server.server import Server
@@ -31,7 +32,10 @@ def make_applier(
             if command is None:
                 log.error("the log of another node has an unknown command: %r", argv[0])
                 return False
-            return not isinstance(server.perform(client, command, argv), CommandError)
+            reply = server.perform(client, command, argv)
+            if isinstance(reply, CommandError) and reply.text == NO_MEMORY:
+                raise MemoryError(NO_MEMORY)  # ends the link: this node lacks the effect
+            return not isinstance(reply, CommandError)
         finally:
             server.clients.remove(number)
 

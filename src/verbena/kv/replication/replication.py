@@ -3,66 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import secrets
-import time
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from verbena import _native, transport
 from verbena.kv.commands.replies import CommandError
+from verbena.kv.replication import report
+from verbena.kv.replication.authentication import log_in, refusal
 from verbena.kv.replication.link import METHOD, VERSION, ReplicaLink, ReplicaPosition
-from verbena.kv.replication.primary_address import FIELD
+from verbena.kv.replication.replica import Replica
+from verbena.kv.replication.report import NO_HISTORY
 from verbena.kv.replication.settings import Settings, node_settings
+from verbena.kv.replication.sync_request import SyncRequest
 from verbena.kv.server.blocked_clients import REPLICAS
-from verbena.transport.observe.metrics.counters import Histogram
 from verbena.verbs import Access
 
 if TYPE_CHECKING:
     from verbena.config import Config
+    from verbena.kv.server.clients import Client
     from verbena.kv.server.server import Server
 
 log = logging.getLogger("verbena.kv")
+Result = TypeVar("Result")
 
 READONLY = "READONLY You can't write against a read only replica."
 NOREPLICAS = "NOREPLICAS Not enough good replicas to write."
 UNBLOCKED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
-NO_HISTORY = "0" * 40
-HOLD_BYTES = 256 << 20
-
-
-@dataclass(eq=False)
-class Replica:
-    """A replica that follows this server."""
-
-    sender: _native.kv.ReplicationSender
-    session: transport.Session
-    host: str
-    port: int
-    position_region: transport.Region | None  # local memory into which the replica writes its position
-
-    def close(self) -> None:
-        """Waits for the sender's thread."""
-        self.sender.close()
-        if self.position_region is not None:
-            self.position_region.revoke()
-
-    @property
-    def name(self) -> tuple[str, int]:
-        return self.host, self.port
-
-    @property
-    def is_linked(self) -> bool:
-        """Whether the session has a link. False: the replica's process has died or the network is down; the
-        session may still reconnect."""
-        return self.session.state is transport.SessionState.CONNECTED
-
-    def state(self, counters: dict[str, Any]) -> str:
-        if not self.is_linked:
-            return "disconnected"
-        return "send_bulk" if counters["copying"] else "online"
+MAX_BACKLOG_BYTES = 256 << 20
 
 
 class Replication:
@@ -78,14 +50,22 @@ class Replication:
         self.sessions_port = 0
         self.full_syncs = self.partial_syncs = self.refused_partials = 0
         self._config, self._settings = config, Settings.of(config)
-        self._replicas: list[Replica] = []
+        self.replicas: list[Replica] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._pruning = False
+        self._ending: set[asyncio.Task[None]] = set()
+        self._refused: dict[str, str] = {}  # the last reason for each host that was refused, for the log
         self._eager = False
+        # In a cluster: whether a session is a member's, which follows without a user's right. Called on the
+        # engine's thread too.
+        self.is_member: Callable[[transport.Session], bool] = lambda session: False
+        # In a cluster: makes a session known to the primary, instead of AUTH.
+        self.introduce: Callable[[transport.Session], Awaitable[None]] | None = None
         self.handlers: dict[str, transport.Handler] = {METHOD: self._serve}
         server.services.replication = self
         server.services.on_tick.append(self._tick)
+        server.clients.on_rights_changed.append(self.check_rights)
 
     # Set-up, on the event loop
 
@@ -98,7 +78,8 @@ class Replication:
 
     async def close(self) -> None:
         await self._unfollow()
-        replicas, self._replicas = self._replicas, []
+        await asyncio.gather(*self._ending)
+        replicas, self.replicas = self.replicas, []
         for replica in replicas:
             await asyncio.to_thread(replica.close)
 
@@ -107,37 +88,39 @@ class Replication:
     async def _serve(self, request: transport.Request) -> bytes:
         """Handles a replica's request to follow: starts sending, and answers with the position at which the
         stream begins."""
-        sync_request = json.loads(request.payload)
-        if sync_request.get("version") != VERSION:
-            return _refusal(
-                f"this server replicates with version {VERSION}, not {sync_request.get('version')}"
-            )
+        try:
+            sync_request = SyncRequest.parse(request.payload, version=VERSION)
+        except ValueError as error:
+            return _refusal(str(error))
+        client, why = await self._on_engine(partial(self._authorise, request.session, sync_request.stream))
+        if why:
+            return _refusal(why)
         if self.link is not None:
             return _refusal("this server is a replica itself: follow its primary")
         if self.server.engine.loading:
             return _refusal("this server is loading")
         if self.server.services.cluster is not None and self.term is None:
             return _refusal("this server has not read its cluster's map yet")
-        if sync_request["databases"] < len(self.server.databases):
+        if sync_request.databases < len(self.server.databases):
             return _refusal(
-                f"{len(self.server.databases)} databases here, "
-                f"{sync_request['databases']} there: kv.databases"
+                f"{len(self.server.databases)} databases here, {sync_request.databases} there: kv.databases"
             )
         host = request.session.peer.rpartition(":")[0].strip("[]")
-        for replica in [
-            replica for replica in self._replicas if replica.name == (host, sync_request["port"])
-        ]:
-            self._replicas.remove(replica)  # it reconnected before its old session was seen to end
+        for replica in self._former(host, sync_request.port, client):
+            self.replicas.remove(replica)
             await asyncio.to_thread(replica.close)
-        known = sync_request["replid"] == self.replid
-        replica = await asyncio.to_thread(self._start_sender, request.session, sync_request, known, host)
+        known = sync_request.replid == self.replid
+        replica = await asyncio.to_thread(
+            self._start_sender, request.session, client, sync_request, known, host
+        )
         sender = replica.sender
         self.full_syncs += sender.full
         self.partial_syncs += not sender.full
-        self.refused_partials += bool(sync_request["replid"]) and sender.full
-        self._replicas.append(replica)
+        self.refused_partials += bool(sync_request.replid) and sender.full
+        self.replicas.append(replica)
         if self._eager:
             sender.set_eager(True)
+        await self._on_engine(partial(self._accepted, replica))
         answer = {
             "version": VERSION,
             "replid": self.replid,
@@ -145,12 +128,90 @@ class Replication:
             "full": sender.full,
             "lsn": sender.lsn,
             "offset": sender.offset,
-            "place_key": replica.position_region.remote.key if replica.position_region is not None else 0,
+            "position_key": replica.position_region.remote.key if replica.position_region is not None else 0,
         }
         return json.dumps(answer).encode()
 
+    def _former(self, host: str, port: int, client: Client | None) -> list[Replica]:
+        """Returns the entries of a replica that reconnected before its old session was seen to end. The port
+        is the replica's own claim: only an entry of the same user is replaced."""
+        user = client.user if client is not None else None
+        return [
+            replica
+            for replica in self.replicas
+            if replica.name == (host, port)
+            and (replica.client.user if replica.client is not None else None) is user
+        ]
+
+    def _authorise(self, session: transport.Session, stream: int | None) -> tuple[Client | None, str]:
+        """Returns the stream whose user may follow, and why the session may not; "": it may. On the engine's
+        thread."""
+        if self.is_member(session):
+            return None, ""
+        if self.server.services.cluster is not None:
+            why = "the cluster map does not list the session's node as a replica of this server"
+            self.log_refusal(session.peer, f"{why} ({session.principal})")
+            return None, why
+        clients, now_ms = self.server.clients, self.server.engine.now_ms
+        client = clients.of_stream(session.id, stream) if stream is not None else None
+        why = refusal(self.server, client)
+        if why:
+            self.server.acl.note(client, "command", b"psync", now_ms, client_text=f"addr={session.peer}")
+            self.log_refusal(session.peer, f"{why} ({session.principal})")
+        return client, why
+
+    def log_refusal(self, peer: str, why: str) -> None:
+        """Logs that a replica was refused. A replica repeats its request: only the first refusal for a reason
+        is logged."""
+        host = peer.rpartition(":")[0]
+        if self._refused.get(host) != why:
+            self._refused[host] = why
+            log.warning("a replica at %s was refused: %s", peer, why)
+
+    def _accepted(self, replica: Replica) -> None:
+        self._refused.pop(replica.session.peer.rpartition(":")[0], None)
+        if replica.client is not None:
+            replica.client.is_replica = True
+            self.server.clients.limits.apply(replica.client)
+        self.check_rights()  # they may have changed since the request
+
+    def check_rights(self) -> None:
+        """Ends the links of replicas that have lost the right to follow. Call it on the engine's thread when
+        users, their rights or the members of a cluster may have changed."""
+        for replica in list(self.replicas):
+            if self.is_member(replica.session):
+                continue
+            client = replica.client
+            why = refusal(self.server, client) if client is not None else "the replica has left the cluster"
+            if why:
+                with contextlib.suppress(ValueError):  # it is closed already
+                    replica.sender.stop(why)
+                self._start_pruning()
+                self.check_writes()
+
+    async def _on_engine(self, function: Callable[[], Result]) -> Result:
+        """Runs a function on the engine's thread."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+
+        def run() -> None:
+            try:
+                result = function()
+            except Exception as error:
+                loop.call_soon_threadsafe(future.set_exception, error)
+            else:
+                loop.call_soon_threadsafe(future.set_result, result)
+
+        self.server.engine.post(run)
+        return await future
+
     def _start_sender(
-        self, session: transport.Session, sync_request: dict[str, Any], known: bool, host: str
+        self,
+        session: transport.Session,
+        client: Client | None,
+        sync_request: SyncRequest,
+        known: bool,
+        host: str,
     ) -> Replica:
         self.server.execution.logging = True
         self.limit_backlog()
@@ -162,22 +223,22 @@ class Replication:
         sender = _native.kv.ReplicationSender(
             self.server.engine,
             session._native,
-            ring_key=sync_request["ring_key"],
-            mark=sync_request["mark"],
-            ring_bytes=sync_request["ring_bytes"],
+            ring_key=sync_request.ring_key,
+            ring_tag=sync_request.ring_tag,
+            ring_bytes=sync_request.ring_bytes,
             by_write=by_write,
-            place=region.memory if region is not None else None,
+            position=region,
             max_inline=self._settings.max_inline_size,
-            lsn=sync_request["lsn"] if known else None,
-            offset=sync_request["offset"],
+            lsn=sync_request.lsn if known else None,
+            offset=sync_request.offset,
             on_receipt=self._on_receipt,
         )
-        return Replica(sender, session, host, sync_request["port"], region)
+        return Replica(sender, session, host, sync_request.port, region, client)
 
     def limit_backlog(self) -> None:
         """Sets how much of the log the backlog keeps."""
         keep = self.server.parameters.get("repl-backlog-size")
-        self.server.engine.set_backlog_limits(keep_bytes=keep, hold_bytes=max(keep, HOLD_BYTES))
+        self.server.engine.set_backlog_limits(keep_bytes=keep, max_bytes=max(keep, MAX_BACKLOG_BYTES))
 
     def _on_receipt(self) -> None:
         """Called on the engine's thread when a replica has advanced, or its link has ended."""
@@ -193,27 +254,30 @@ class Replication:
         waited = any(place[1] == REPLICAS for place in self.server.blocking.by_key)
         if self._eager and not waited:
             self._set_eager(False)
-        loop = self._loop
-        if (
-            loop is not None
-            and not self._pruning
-            and any(replica.sender.counters()["ended"] for replica in self._replicas)
-        ):
-            self._pruning = True
-            loop.call_soon_threadsafe(lambda: loop.create_task(self._prune()))
+        self.check_rights()
+        if any(replica.sender.counters()["ended"] for replica in self.replicas):
+            self._start_pruning()
         self.check_writes()
 
-    async def _prune(self) -> None:
-        for replica in [replica for replica in self._replicas if replica.sender.counters()["ended"]]:
-            self._replicas.remove(replica)
-            log.warning(
-                "the link to replica %s:%d ended: %s",
-                replica.host,
-                replica.port,
-                replica.sender.counters()["why"],
-            )
-            await asyncio.to_thread(replica.close)
+    def _start_pruning(self) -> None:
+        if self._loop is not None and not self._pruning:
+            self._pruning = True
+            self._loop.call_soon_threadsafe(self._prune)
+
+    def _prune(self) -> None:
         self._pruning = False
+        for replica in [replica for replica in self.replicas if replica.sender.counters()["ended"]]:
+            self.replicas.remove(replica)
+            why = replica.sender.counters()["why"]
+            log.warning("the link to replica %s:%d ended: %s", replica.host, replica.port, why)
+            task = asyncio.ensure_future(self._end(replica))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _end(self, replica: Replica) -> None:
+        """Closes the session too, so that the replica notices, connects again and learns the reason."""
+        await asyncio.to_thread(replica.close)
+        await replica.session.close()
 
     def check_writes(self) -> None:
         """Sets whether clients may write. They may not on a replica, nor while too few replicas follow."""
@@ -231,7 +295,7 @@ class Replication:
 
     def good_replicas(self) -> int:
         longest_ns = self.server.parameters.get("min-replicas-max-lag") * 1_000_000_000
-        rows = [(replica.state(row := replica.sender.counters()), row) for replica in self._replicas]
+        rows = [(replica.state(row := replica.sender.counters()), row) for replica in self.replicas]
         return sum(
             state == "online" and not row["ended"] and row["silent_ns"] <= longest_ns for state, row in rows
         )
@@ -247,7 +311,7 @@ class Replication:
         """Returns the number of replicas that have applied the log up to `offset`, or (`durable`) have it on
         disk."""
         field = "durable_offset" if durable else "offset"
-        counters = [replica.sender.counters() for replica in self._replicas]
+        counters = [replica.sender.counters() for replica in self.replicas]
         return sum(not row["copying"] and not row["ended"] and row[field] >= offset for row in counters)
 
     def await_receipts(self) -> None:
@@ -257,13 +321,14 @@ class Replication:
 
     def _set_eager(self, eager: bool) -> None:
         self._eager = eager
-        for replica in self._replicas:
+        for replica in self.replicas:
             replica.sender.set_eager(eager)
 
     # Replica
 
-    def follow(self, host: str, port: int) -> None:
-        """REPLICAOF: follows a primary. Any thread may call it; the link runs on the event loop."""
+    def follow(self, host: str, port: int, *, sessions: str = "") -> None:
+        """REPLICAOF: follows a primary. `sessions`: its address for sessions; by default the primary is asked
+        for it. Any thread may call it; the link runs on the event loop."""
         if self._loop is None:
             raise CommandError("ERR replication needs sessions: kv.sessions is off")
         position = ReplicaPosition()
@@ -272,10 +337,26 @@ class Replication:
             position = self.link.position
         else:  # a write by a waiting client would never reach the primary, nor be acknowledged
             self.server.engine.post(lambda: self.server.blocking.unblock_all(UNBLOCKED))
-        self.link = ReplicaLink(self.server, self._config, self._settings, host, port, position)
+        self.link = ReplicaLink(
+            self.server,
+            self._config,
+            self._settings,
+            host,
+            port,
+            position,
+            authenticate=self._authenticate,
+            sessions=sessions,
+        )
         self.check_writes()
         self.server.engine.active_expiry = False
         self._loop.call_soon_threadsafe(partial(self._spawn, self.link))
+
+    async def _authenticate(self, session: transport.Session) -> int | None:
+        if self.introduce is not None:
+            await self.introduce(session)
+            return None
+        settings = self._settings
+        return await log_in(session, user=settings.primary_user, password=settings.primary_password)
 
     def stop_following(self) -> ReplicaPosition:
         """Stops applying and acknowledging records until follow() or lead(). Returns the position that was
@@ -298,7 +379,7 @@ class Replication:
         self.replid = secrets.token_hex(20)
         engine = self.server.engine
         if link.position.replid:
-            engine.count_log_from(link.offset)
+            engine.restart_log_at(link.offset)
         engine.active_expiry = True
         engine.loading = False
         engine.refresh_time()
@@ -316,7 +397,7 @@ class Replication:
             await asyncio.wait([before])
         if link is None:
             return
-        replicas, self._replicas = self._replicas, []
+        replicas, self.replicas = self.replicas, []
         for replica in replicas:
             await asyncio.to_thread(replica.close)  # replicas of this server must follow the primary instead
         node = await asyncio.to_thread(transport.Node, node_settings(self._config))
@@ -334,83 +415,11 @@ class Replication:
 
     def role(self) -> list[Any]:
         """Returns the reply of ROLE."""
-        link = self.link
-        if link is not None:
-            return [b"slave", link.host.encode(), link.port, link.state.encode(), link.offset]
-        rows = [
-            [replica.host.encode(), b"%d" % replica.port, b"%d" % replica.sender.counters()["offset"]]
-            for replica in self._replicas
-            if replica.is_linked
-        ]
-        return [b"master", self.server.engine.backlog_counters()["offset"], rows]
+        return report.role(self)
 
     def info(self) -> dict[str, Any]:
         """Returns the fields of INFO replication."""
-        tail, get = self.server.engine.backlog_counters(), self.server.parameters.get
-        link = self.link
-        fields: dict[str, Any] = {"role": "slave" if link is not None else "master"}
-        if link is not None:
-            counters = link.counters()
-            up = link.state == "connected" and link.linked
-            silent_s = counters["silent_ns"] // 1_000_000_000 if up and counters else -1
-            fields |= {
-                "master_host": link.host,
-                "master_port": link.port,
-                "master_link_status": "up" if up else "down",
-                "master_last_io_seconds_ago": silent_s,
-                "master_sync_in_progress": int(link.state == "sync"),
-                "slave_read_repl_offset": link.offset,
-                "slave_repl_offset": link.offset,
-            }
-            if not up:
-                fields["master_link_down_since_seconds"] = int(time.monotonic() - link.down_since)
-            fields |= {
-                "slave_priority": 100,
-                "slave_read_only": int(get("replica-read-only")),
-                "replica_announced": 1,
-                "master_link_wire": link.wire,
-                "master_link_error": link.last_error,
-                "replica_full_syncs": link.full_syncs,
-                "replica_partial_syncs": link.partial_syncs,
-                "replica_written_bytes": counters.get("written_bytes", 0),
-                "replica_received_bytes": counters.get("bytes", 0),
-                "replica_damaged_pieces": counters.get("damaged", 0),
-                **_lag_fields(counters),
-            }
-        fields["connected_slaves"] = sum(replica.is_linked for replica in self._replicas)
-        if get("min-replicas-to-write"):
-            fields["min_slaves_good_slaves"] = self.good_replicas()
-        for number, replica in enumerate(self._replicas):
-            row = replica.sender.counters()
-            fields[f"slave{number}"] = (
-                f"ip={replica.host},port={replica.port},state={replica.state(row)},"
-                f"offset={row['offset']},lag={row['silent_ns'] // 1_000_000_000},"
-                f"wire={replica.session.wire or 'none'},writes={row['writes']},messages={row['messages']},"
-                f"inlined={row['inlined']},repeats={row['repeats']},"
-                f"rested_us={row['yielded_ns'] // 1000}"
-            )
-        return fields | {
-            "master_failover_state": "no-failover",
-            "master_replid": link.position.replid or NO_HISTORY if link is not None else self.replid,
-            "master_replid2": self.replid2,
-            "master_repl_offset": link.offset if link is not None else tail["offset"],
-            "second_repl_offset": self.second_offset,
-            "repl_backlog_active": tail["has_backlog"],
-            "repl_backlog_size": get("repl-backlog-size"),
-            # Bytes are counted from 1: the last one of the backlog is master_repl_offset.
-            "repl_backlog_first_byte_offset": tail["first_offset"] + 1 if tail["has_backlog"] else 0,
-            "repl_backlog_histlen": tail.get("bytes", 0),
-            FIELD: self.sessions_port,
-        }
-
-
-def _lag_fields(counters: dict[str, Any]) -> dict[str, int]:
-    """Returns the replica's lag in the last eight seconds; 0: there was nothing to apply."""
-    lags = Histogram(buckets=counters["lags"]) if counters else Histogram()
-    return {
-        f"replica_lag_p{percent}_us": int((lags.quantile_ns(percent / 100) or 0) / 1000)
-        for percent in (50, 99)
-    }
+        return report.info(self)
 
 
 def _refusal(why: str) -> bytes:

@@ -7,12 +7,15 @@ from verbena.kv.server.clients import Client
 
 def kind(client: Client) -> str:
     """Returns the class of a client, as in client-output-buffer-limit and CLIENT KILL TYPE."""
+    if client.is_replica:
+        return "replica"
     return "pubsub" if client.is_subscriber else "normal"
 
 
 def flags(client: Client) -> str:
     options = client.tracking
     found = [
+        ("S", client.is_replica),
         ("O", client.monitors),
         ("P", client.is_subscriber),
         ("x", client.queue is not None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from verbena.kv.server.clients import Client
+from verbena.kv.server.clients import NO_STREAM, Client
 from verbena.kv.server.limits import OutputLimits
 from verbena.kv.server.monitor import Monitors
 from verbena.kv.server.pause import Pause
@@ -33,6 +33,11 @@ class Clients:
         self._engine = engine
         self._acl = acl
         self._by_id: dict[int, Client] = {}
+        self._by_stream: dict[tuple[int, int], Client] = {}
+        # Sets the user of a stream that begins; replaced by the frontend for sessions.
+        self.begin_stream: Callable[[Client], None] = lambda client: None
+        # Called on the engine's thread when the rights of clients may have changed.
+        self.on_rights_changed: list[Callable[[], None]] = []
 
     def get(self, id: int) -> Client | None:
         """Returns a client that Python knows; None: only the engine knows it."""
@@ -43,10 +48,27 @@ class Clients:
         client = self._by_id.get(id)
         if client is None:
             client = self._by_id[id] = Client(self._engine.client(id), self._acl.default)
+            if client.stream != NO_STREAM:
+                self._by_stream[client.stream] = client
+                self.begin(client)
         return client
 
+    def of_stream(self, session: int, stream: int) -> Client | None:
+        """Returns the client that is this stream of a session; None: it has not begun, or was closed."""
+        return self._by_stream.get((session, stream))
+
+    def begin(self, client: Client) -> None:
+        """Makes it a client as it was when it connected: of the default user, or of the user to which the
+        principal of its session is mapped."""
+        client.log_out(self._acl.default)
+        if client.stream != NO_STREAM:
+            self.begin_stream(client)
+
     def remove(self, id: int) -> Client | None:
-        return self._by_id.pop(id, None)
+        client = self._by_id.pop(id, None)
+        if client is not None:
+            self._by_stream.pop(client.stream, None)
+        return client
 
     def known(self) -> Collection[Client]:
         """Returns the clients that Python knows."""
@@ -69,4 +91,12 @@ class Clients:
             out_limit=self.limits.hard_limit("normal"),
         )
         for client in list(self._by_id.values()):
+            if client.by_principal:  # it has no password that could expire: it follows its user
+                client.authenticated = client.user.enabled
             client.update_dispatch()
+        self.rights_changed()
+
+    def rights_changed(self) -> None:
+        """Call it after a change of users or of a client's user."""
+        for function in self.on_rights_changed:
+            function()

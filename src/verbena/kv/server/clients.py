@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from verbena.kv.acl import User
     from verbena.kv.server.tracking import TrackingOptions
 
+NO_STREAM = (0, 0)
+
 
 class Client:
     """One connection. `native` is the engine's side of it: its buffers and counters."""
@@ -16,8 +18,12 @@ class Client:
     def __init__(self, native: _native.kv.Client, user: User) -> None:
         self.native = native
         self.id = native.id
+        self.stream = native.session_stream  # session and number of a stream; NO_STREAM: it is no stream
         self.user = user
         self.authenticated = user.needs_no_password
+        self.password_hash = ""  # of the password with which it authenticated
+        self.by_principal = False  # kv.session_users gave it its user, without a password
+        self.is_replica = False  # the stream of a replica, which follows the log
         # A transaction: commands that wait for EXEC; None: there is none.
         self.queue: list[list[bytes]] | None = None
         self.queue_failed = False  # a command could not be queued: EXEC will fail
@@ -60,6 +66,29 @@ class Client:
             or (self.tracking is not None and (not self.tracking.broadcasts or self.tracking.skips_own))
         )
         self.native.unauthenticated = not self.authenticated
+        self.native.reads_all_keys = self.login_is_valid and self.user.may_read_memory
+
+    @property
+    def login_is_valid(self) -> bool:
+        """Whether it could authenticate as its user now, in the way in which it did: the user is enabled and
+        still has that password, or still needs none."""
+        user = self.user
+        if not self.authenticated or not user.enabled:
+            return False
+        return self.by_principal or user.nopass or self.password_hash in user.passwords
+
+    def log_in(self, user: User, *, password_hash: str = "", by_principal: bool = False) -> None:
+        """Makes it an authenticated client of `user`."""
+        self.user, self.authenticated = user, True
+        self.password_hash, self.by_principal = password_hash, by_principal
+        self.update_dispatch()
+
+    def log_out(self, default: User) -> None:
+        """Makes it a client that has not authenticated. It needs not do so if the default user needs no
+        password."""
+        self.user, self.authenticated = default, default.needs_no_password
+        self.password_hash, self.by_principal = "", False
+        self.update_dispatch()
 
     def forget_transaction(self) -> None:
         self.queue = None

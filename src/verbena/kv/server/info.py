@@ -54,7 +54,7 @@ def clients_section(server: Server) -> Fields:
     counters = server.engine.counters()
     clients = server.clients.known()
     return {
-        "connected_clients": counters["clients"],
+        "connected_clients": counters["clients"] - sum(c.is_replica for c in clients),
         "maxclients": server.clients.max_clients,
         "client_recent_max_input_buffer": counters["recent_input_bytes"],
         "client_recent_max_output_buffer": counters["recent_output_bytes"],
@@ -225,7 +225,10 @@ def latencystats_section(server: Server) -> Fields:
 
 
 def cluster_section(server: Server) -> Fields:
-    return {"cluster_enabled": int(server.services.cluster is not None)}
+    cluster = server.services.cluster
+    if cluster is None:
+        return {"cluster_enabled": 0}
+    return {"cluster_enabled": 1, "cluster_messages_refused": cluster.refused_messages}
 
 
 def keyspace_section(server: Server) -> Fields:

@@ -74,7 +74,7 @@ class OutputLimits:
                 self._check_soft(client, now_ms)
 
     def _may_be_idle(self, client: Client) -> bool:
-        return not client.is_subscriber and not client.native.blocked and not client.monitors
+        return not (client.is_subscriber or client.native.blocked or client.monitors or client.is_replica)
 
     def _check_soft(self, client: Client, now_ms: int) -> None:
         limit = self.by_class[kind(client)]

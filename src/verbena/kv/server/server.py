@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from verbena import _native
+from verbena._forks import OfProcess, keep_in_child
 from verbena.errors import VerbenaError
 from verbena.kv import commands
 from verbena.kv.acl import Acl
@@ -49,11 +50,14 @@ _FOR_SUBSCRIBERS = frozenset(
         "RESET",
     ]
 )
+_OF_REPLICAS = frozenset({"PSYNC", "REPLCONF"})
+_WITH_OTHER_DATABASE = frozenset({"COPY", "MOVE"})
 LOADING = "LOADING Verbena is loading the dataset in memory"
 OUT_OF_MEMORY = "OOM command not allowed when used memory > 'maxmemory'."
+NO_MEMORY = "OOM command failed: not enough memory"
 
 
-class Server:
+class Server(OfProcess):
     """An engine with its commands, in one process. `memory` allocates the engine's chunks; None: from the
     heap.
 
@@ -87,13 +91,23 @@ class Server:
         ]
         self._thread: threading.Thread | None = None
         self.engine.set_handler(self)
+        keep_in_child(self)
 
     def start(self) -> None:
         """Runs the engine on a thread of its own."""
+        self._check_process("start")
         self._thread = threading.Thread(target=self.engine.run, name="verbena-kv", daemon=True)
         self._thread.start()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the engine's thread runs. From any thread."""
+        thread = self._thread
+        return thread is not None and thread.is_alive()
+
     def stop(self) -> None:
+        if self._inherited:
+            return
         self.engine.stop()
         if self._thread is not None:
             self._thread.join()
@@ -101,7 +115,9 @@ class Server:
 
     def close(self) -> None:
         """Stops, and breaks the cycle of references between the engine and this object, so that both are
-        freed."""
+        freed. Does nothing in a forked child."""
+        if self._inherited:
+            return
         self.stop()
         self.engine.set_handler(None)
         if self.services.sessions is not None:
@@ -130,9 +146,12 @@ class Server:
         before, clients.current = clients.current, client
         quiet = client.replies_off or client.skip_replies == 1
         start = client.native.pending_out if quiet else 0
-        reply = self.execute(client, argv)
-        if reply is not NO_REPLY:
-            client.native.reply(reply)
+        try:
+            reply = self.execute(client, argv)
+            if reply is not NO_REPLY:
+                self.reply(client, reply)
+        finally:
+            clients.current = before
         if quiet and (client.replies_off or client.skip_replies):
             client.native.take_out(start)
         if client.skip_replies:
@@ -140,12 +159,19 @@ class Server:
             client.update_dispatch()
         if client.tracking is not None and client.queue is None and argv[0].upper() != b"CLIENT":
             client.tracking.caching = False  # it applied to this command only
-        clients.current = before
         if clients.pushes:
             pushes, clients.pushes = clients.pushes, []
             client.native.write(b"".join(pushes))
         if self.blocking.by_key:
             self.blocking.serve()
+
+    def reply(self, client: Client, reply: Reply) -> None:
+        """Sends a reply, or an error in its place if it does not fit into memory."""
+        try:
+            client.native.reply(reply)
+        except MemoryError:
+            self.stats.failed(NO_MEMORY)
+            client.native.reply(CommandError(NO_MEMORY))
 
     def opened(self, number: int) -> None:
         self.clients.ensure(number)
@@ -160,6 +186,8 @@ class Server:
             self.clients.monitors.forget(client)
             if self.services.cluster is not None:
                 self.services.cluster.guard.forget(number)
+            if client.is_replica:
+                self.clients.rights_changed()
 
     def watched_changed(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -230,11 +258,13 @@ class Server:
 
     def _check(self, client: Client, command: Command, argv: list[bytes]) -> CommandError | None:
         if not client.authenticated and "no_auth" not in command.flags:
-            return CommandError("NOAUTH Authentication required.")
+            if command.name in _OF_REPLICAS:  # the log of refusals shows replicas without a password too
+                self.acl.note(client, "command", command.name.lower().encode(), self.engine.now_ms)
+            return self._denied(client, command, CommandError("NOAUTH Authentication required."))
         if not client.user.may_do_all:
             denied = self.acl.check(client, command, argv, self.engine.now_ms)
             if denied is not None:
-                return denied
+                return self._denied(client, command, denied)
         if self.engine.loading and "loading" not in command.flags:
             return CommandError(LOADING)
         if command.name not in _FOR_SUBSCRIBERS and client.is_resp2_subscriber:
@@ -249,6 +279,11 @@ class Server:
             if "denyoom" in command.flags and not self.engine.make_room():
                 return CommandError(OUT_OF_MEMORY)
         return None
+
+    def _denied(self, client: Client, command: Command, error: CommandError) -> CommandError:
+        if command.name in _OF_REPLICAS and self.services.replication is not None:
+            self.services.replication.log_refusal(client.native.address, error.text)
+        return error
 
     def perform(self, client: Client, command: Command, argv: list[bytes]) -> Reply:
         """Runs a command without checking the client's state."""
@@ -278,14 +313,17 @@ class Server:
             )
         except CommandError as error:
             reply = error
-        except VerbenaError as error:
-            if error.code != "no_memory":
-                raise
-            reply = CommandError(f"OOM {error}")
-        except Exception:
+        except Exception as error:
             # The client gets a reply in any case, and a transaction gets all of its replies.
-            log.exception("the command %s failed", command.name)
-            reply = CommandError("ERR internal error: the command failed, see the log")
+            no_memory = isinstance(error, MemoryError) or (
+                isinstance(error, VerbenaError) and error.code == "no_memory"
+            )
+            reply = CommandError(NO_MEMORY)
+            if not no_memory:
+                log.exception("the command %s failed", command.name)
+                reply = CommandError("ERR internal error: the command failed, see the log")
+            if command.is_write and execution.logging:
+                self._log_images(command, argv, database)
         execution.command = None
         if execution.verbatim:
             execution.verbatim = False
@@ -301,6 +339,21 @@ class Server:
         if took >= self.engine.slow_ns and "skip_slowlog" not in command.flags:
             self._note_time(client, argv, took, self.engine.now_ms)
         return reply
+
+    def _log_images(self, command: Command, argv: list[bytes], database: Database) -> None:
+        """Logs the keys of a command that has failed, and may have changed them, as they are now: otherwise
+        log and replicas would differ from the keys. If that is not possible, the process ends."""
+        self.execution.verbatim = False
+        databases = self.databases if command.name in _WITH_OTHER_DATABASE else [database]
+        try:
+            positions = command.key_positions(argv)
+            if command.explicit and not positions:
+                raise LookupError("it names no keys")
+            for at in positions:
+                for changed in databases:
+                    changed.log_image(argv[at])
+        except Exception as error:
+            _native.end_process(f"logging the keys of {command.name}", repr(error))
 
     def _note_time(self, client: Client | None, argv: list[bytes], ns: int, unix_ms: int) -> None:
         us = ns // 1000

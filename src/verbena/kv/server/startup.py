@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from verbena._files import FILE_MODE
 from verbena.config import Config, read_secret
 from verbena.errors import setup_error
 from verbena.kv.commands.replies import CommandError
@@ -167,6 +168,7 @@ def _unix_socket(path: str) -> socket.socket:
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         opened.bind(path)
+        os.chmod(path, FILE_MODE)
         opened.listen(BACKLOG)
         opened.setblocking(False)
     except OSError as error:

@@ -75,6 +75,11 @@ class Database:
         if self._blocking.by_key:
             self._blocking.signal(self.index, key)
 
+    def log_image(self, key: bytes) -> None:
+        """Logs the key as it is now."""
+        self._native.changed(key)
+        self._engine.log(self.index, self.image(key))
+
     def image(self, key: bytes) -> tuple[bytes, ...]:
         """Returns a command that restores the key's present value."""
         from verbena.kv.storage.serial import dump

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from verbena import _native
 from verbena._closing import Closing
+from verbena._files import make_folder, private
 from verbena.errors import VerbenaError, setup_error
 
 MANIFEST = "manifest.json"
@@ -98,7 +99,7 @@ class Disk(Closing):
         self._lock: int | None = None
         try:
             if create:
-                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_folder(self.path)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise failed("open the store's directory", error) from error
@@ -172,7 +173,7 @@ class Disk(Closing):
         if reserve.exists():
             return
         try:
-            with open(reserve, "xb", opener=_private) as file:
+            with open(reserve, "xb", opener=private) as file:
                 os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
         except OSError:
             with contextlib.suppress(OSError):
@@ -322,14 +323,10 @@ class Disk(Closing):
                 path.unlink()
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
-
-
 def _write(path: Path, contents: bytes) -> None:
     """Writes a file that only its owner may read, and syncs it. Removes it if that fails."""
     try:
-        with open(path, "wb", opener=_private) as file:
+        with open(path, "wb", opener=private) as file:
             file.write(contents)
             file.flush()
             os.fsync(file.fileno())

@@ -8,6 +8,8 @@ from typing import TextIO
 
 from aiohttp import web
 
+from verbena._files import private
+
 
 class AccessLog:
     """Appends to a file, or to standard output for "-"; an empty name disables the log. To rotate, move the
@@ -21,7 +23,10 @@ class AccessLog:
     def reopen(self) -> None:
         self.close()
         if self._file:
-            self._stream = sys.stdout if self._file == "-" else open(self._file, "a", buffering=1)  # noqa: SIM115
+            if self._file == "-":
+                self._stream = sys.stdout
+            else:
+                self._stream = open(self._file, "a", buffering=1, opener=private)  # noqa: SIM115
 
     def write(self, request: web.BaseRequest, user: str, status: int, length: int, seconds: float) -> None:
         if self._stream is None:

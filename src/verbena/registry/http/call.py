@@ -35,7 +35,7 @@ class Settings:
 
 
 @dataclass
-class Call:
+class HttpCall:
     """What a handler gets: the request, its parsed path and the client's identity."""
 
     request: web.BaseRequest

@@ -7,16 +7,16 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from verbena.registry.errors import Refused
-from verbena.registry.http.call import Call, answer, answer_json
+from verbena.registry.http.call import HttpCall, answer, answer_json
 from verbena.registry.manifests import OCI_INDEX
 from verbena.registry.service import parse_digest
 
 
-async def base(call: Call) -> web.StreamResponse:
+async def base(call: HttpCall) -> web.StreamResponse:
     return answer(200, body=b"{}", content_type="application/json")
 
 
-async def list_tags(call: Call) -> web.StreamResponse:
+async def list_tags(call: HttpCall) -> web.StreamResponse:
     limit = _limit(call)
     # Fetch one more than requested, to know whether there is a next page.
     tags = call.registry.tags(call.name, after=call.request.query.get("last", ""), limit=limit + 1)
@@ -28,7 +28,7 @@ async def list_tags(call: Call) -> web.StreamResponse:
     return answer_json({"name": call.name, "tags": tags}, headers)
 
 
-async def list_referrers(call: Call) -> web.StreamResponse:
+async def list_referrers(call: HttpCall) -> web.StreamResponse:
     subject, query = parse_digest(call.route.reference), call.request.query
     wanted = query.get("artifactType") or None
     limit = _limit(call)
@@ -46,7 +46,7 @@ async def list_referrers(call: Call) -> web.StreamResponse:
     return answer_json(document, headers, OCI_INDEX)
 
 
-async def catalog(call: Call) -> web.StreamResponse:
+async def catalog(call: HttpCall) -> web.StreamResponse:
     """Lists the repositories that the client may pull from."""
     limit, after = _limit(call), call.request.query.get("last", "")
     names: list[str] = []
@@ -64,7 +64,7 @@ async def catalog(call: Call) -> web.StreamResponse:
     return answer_json({"repositories": names}, headers)
 
 
-def _limit(call: Call) -> int:
+def _limit(call: HttpCall) -> int:
     text = call.request.query.get("n")
     if text is None:
         return call.settings.page
@@ -73,5 +73,5 @@ def _limit(call: Call) -> int:
     return min(int(text), call.settings.page)
 
 
-def _next(call: Call, path: str, **query: str) -> str:
+def _next(call: HttpCall, path: str, **query: str) -> str:
     return f'<{path}?{urlencode(query)}>; rel="next"'

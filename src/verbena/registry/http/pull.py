@@ -9,7 +9,7 @@ from aiohttp import web
 from verbena.registry.errors import Refused
 from verbena.registry.events import Event
 from verbena.registry.http import sending
-from verbena.registry.http.call import VERSION, Call, answer, digest_headers
+from verbena.registry.http.call import VERSION, HttpCall, answer, digest_headers
 from verbena.registry.http.ranges import Unsatisfiable, matches, parse_range
 from verbena.registry.incoming import IncomingBlob
 from verbena.registry.service import Blob, parse_digest
@@ -18,7 +18,7 @@ OCTETS = "application/octet-stream"
 IMMUTABLE = {"Cache-Control": "max-age=31536000, immutable"}
 
 
-async def get_manifest(call: Call) -> web.StreamResponse:
+async def get_manifest(call: HttpCall) -> web.StreamResponse:
     manifest = await call.registry.manifest(call.name, call.route.reference)
     headers = digest_headers(manifest.digest)
     if matches(call.request.headers.get("If-None-Match"), str(manifest.digest)):
@@ -33,7 +33,7 @@ async def get_manifest(call: Call) -> web.StreamResponse:
     return answer(200, headers, manifest.content, manifest.media_type)
 
 
-async def get_blob(call: Call) -> web.StreamResponse:
+async def get_blob(call: HttpCall) -> web.StreamResponse:
     request, digest = call.request, parse_digest(call.route.reference)
     blob = await call.registry.blob(call.name, digest)
     headers = digest_headers(digest) | IMMUTABLE | VERSION | {"Accept-Ranges": "bytes"}
@@ -70,7 +70,7 @@ async def get_blob(call: Call) -> web.StreamResponse:
 
 
 async def _send(
-    call: Call, blob: Blob | IncomingBlob, response: web.StreamResponse, start: int, end: int
+    call: HttpCall, blob: Blob | IncomingBlob, response: web.StreamResponse, start: int, end: int
 ) -> web.StreamResponse:
     if isinstance(blob, IncomingBlob):
         await sending.send_arriving(call.request, response, blob, start, end)
@@ -90,7 +90,7 @@ async def _send(
 
 
 async def _send_recalled(
-    call: Call, blob: Blob, response: web.StreamResponse, start: int, end: int
+    call: HttpCall, blob: Blob, response: web.StreamResponse, start: int, end: int
 ) -> web.StreamResponse:
     """Sends a blob from the bucket: the whole through a local file that concurrent requests share; a range
     directly from the bucket unless the file already has it."""

@@ -8,7 +8,7 @@ from verbena.registry import digests
 from verbena.registry.bucket import BucketFailed
 from verbena.registry.digests import Digest
 from verbena.registry.errors import Refused
-from verbena.registry.http.call import Call, answer
+from verbena.registry.http.call import HttpCall, answer
 from verbena.registry.http.ranges import parse_content_range, upload_range
 from verbena.registry.http.receiving import receive_blob, receive_short
 from verbena.registry.service import Blob, parse_digest
@@ -17,7 +17,7 @@ from verbena.registry.uploads import Upload
 MAX_TAGS = 100
 
 
-async def begin_upload(call: Call) -> web.StreamResponse:
+async def begin_upload(call: HttpCall) -> web.StreamResponse:
     """POST: mounts a blob, receives a whole one (`digest` in the query), or begins an upload."""
     query = call.request.query
     if "mount" in query:
@@ -40,12 +40,12 @@ async def begin_upload(call: Call) -> web.StreamResponse:
     return answer(202, headers)
 
 
-async def get_upload(call: Call) -> web.StreamResponse:
+async def get_upload(call: HttpCall) -> web.StreamResponse:
     upload = call.registry.uploads.get(call.name, call.route.reference)
     return answer(204, _progress(call, upload))
 
 
-async def patch_upload(call: Call) -> web.StreamResponse:
+async def patch_upload(call: HttpCall) -> web.StreamResponse:
     upload = call.registry.uploads.get(call.name, call.route.reference)
     async with upload.busy:
         await _append(call, upload)
@@ -53,7 +53,7 @@ async def patch_upload(call: Call) -> web.StreamResponse:
         return answer(202, _progress(call, upload))
 
 
-async def put_upload(call: Call) -> web.StreamResponse:
+async def put_upload(call: HttpCall) -> web.StreamResponse:
     """PUT: appends the last chunk, if the request has a body, then verifies the digest and stores the
     blob."""
     upload = call.registry.uploads.get(call.name, call.route.reference)
@@ -68,14 +68,14 @@ async def put_upload(call: Call) -> web.StreamResponse:
     return _created(call, blob)
 
 
-async def cancel_upload(call: Call) -> web.StreamResponse:
+async def cancel_upload(call: HttpCall) -> web.StreamResponse:
     upload = call.registry.uploads.get(call.name, call.route.reference)
     async with upload.busy:
         await call.registry.uploads.cancel(upload)
     return answer(204)
 
 
-async def put_manifest(call: Call) -> web.StreamResponse:
+async def put_manifest(call: HttpCall) -> web.StreamResponse:
     tags = call.request.query.getall("tag", [])
     if len(tags) > MAX_TAGS:
         raise Refused("MANIFEST_INVALID", f"at most {MAX_TAGS} tags per request", status=414)
@@ -99,7 +99,7 @@ async def put_manifest(call: Call) -> web.StreamResponse:
     return response
 
 
-async def _whole(call: Call, digest: Digest) -> web.StreamResponse:
+async def _whole(call: HttpCall, digest: Digest) -> web.StreamResponse:
     upload = await call.registry.begin_upload(call.name, digest.algorithm)
     async with upload.busy:
         try:
@@ -115,7 +115,7 @@ async def _whole(call: Call, digest: Digest) -> web.StreamResponse:
     return _created(call, blob)
 
 
-async def _finish_or_cancel(call: Call, upload: Upload, digest: Digest) -> Blob:
+async def _finish_or_cancel(call: HttpCall, upload: Upload, digest: Digest) -> Blob:
     """Finishes the upload. On a 4xx error, such as a wrong digest, it cancels the upload. On a 5xx error the
     upload stays, and a PUT without a body can finish it later."""
     try:
@@ -126,7 +126,7 @@ async def _finish_or_cancel(call: Call, upload: Upload, digest: Digest) -> Blob:
         raise
 
 
-async def _append(call: Call, upload: Upload) -> int:
+async def _append(call: HttpCall, upload: Upload) -> int:
     """Appends a chunk and returns its length. Raises Refused (416) if its range does not start at the
     upload's end."""
     await upload.incoming.settle()
@@ -145,7 +145,7 @@ async def _append(call: Call, upload: Upload) -> int:
     return received
 
 
-def _out_of_order(call: Call, upload: Upload) -> Refused:
+def _out_of_order(call: HttpCall, upload: Upload) -> Refused:
     return Refused(
         "BLOB_UPLOAD_INVALID",
         f"the next chunk must begin at {upload.received}",
@@ -154,7 +154,7 @@ def _out_of_order(call: Call, upload: Upload) -> Refused:
     )
 
 
-def _progress(call: Call, upload: Upload) -> dict[str, str]:
+def _progress(call: HttpCall, upload: Upload) -> dict[str, str]:
     return {
         "Location": call.path("blobs", "uploads", upload.id),
         "Range": upload_range(upload.received),
@@ -162,7 +162,7 @@ def _progress(call: Call, upload: Upload) -> dict[str, str]:
     }
 
 
-def _created(call: Call, blob: Blob) -> web.Response:
+def _created(call: HttpCall, blob: Blob) -> web.Response:
     headers = {
         "Location": call.path("blobs", str(blob.digest)),
         "Docker-Content-Digest": str(blob.digest),

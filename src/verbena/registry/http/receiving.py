@@ -10,7 +10,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from verbena.registry.errors import Refused
 from verbena.registry.feed import AHEAD
-from verbena.registry.http.call import Call
+from verbena.registry.http.call import HttpCall
 from verbena.registry.incoming import BATCH, IncomingBlob
 
 UPLOAD_MEMORY_BYTES = 32 << 20
@@ -56,7 +56,7 @@ class Deadline:
             self._task.uncancel()  # the request gets a response, and the connection's task continues
 
 
-async def receive_blob(call: Call, incoming: IncomingBlob) -> int:
+async def receive_blob(call: HttpCall, incoming: IncomingBlob) -> int:
     """Appends the body and returns its length. If the client disconnects, the received bytes stay, so that it
     can resume. Raises Refused (408, 413), ConnectionResetError."""
     content = call.request.content
@@ -102,7 +102,7 @@ async def receive_blob(call: Call, incoming: IncomingBlob) -> int:
     return total
 
 
-async def receive_short(call: Call, limit: int) -> bytes:
+async def receive_short(call: HttpCall, limit: int) -> bytes:
     """Returns the whole body. Raises Refused: 413 if it is longer than `limit`, 408 if the client stalls."""
     _refuse_longer(call.request, limit)
     deadline = Deadline(call.settings.timeout_s)

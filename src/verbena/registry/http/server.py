@@ -22,15 +22,16 @@ from verbena.registry.events import Event
 from verbena.registry.http import discovery, management, pull, push
 from verbena.registry.http.access_log import AccessLog
 from verbena.registry.http.authentication import Authenticator
-from verbena.registry.http.call import VERSION, Call, Settings, answer, answer_refusal
+from verbena.registry.http.call import VERSION, HttpCall, Settings, answer, answer_refusal
 from verbena.registry.http.connections import Connections
 from verbena.registry.http.routes import Route, route
 from verbena.registry.metrics import CONTENT_TYPE, Metrics
 from verbena.registry.service import Registry
+from verbena.transport.observe.host_names import HostNames
 
 logger = logging.getLogger("verbena.registry")
 
-Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+Handler = Callable[[HttpCall], Awaitable[web.StreamResponse]]
 
 # The one table of handlers.
 HANDLERS: dict[str, dict[str, Handler]] = {
@@ -71,6 +72,8 @@ class Server:
     access_log: AccessLog = field(default_factory=lambda: AccessLog(""))
     pages: dict[str, Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]] = field(default_factory=dict)
     """Handlers of additional paths, such as the web page and metrics."""
+    host_names: HostNames = field(default_factory=lambda: HostNames(key="registry.host_names"))
+    """The names under which these paths are served."""
 
     def __post_init__(self) -> None:
         self._rates = Rates(self.settings.requests_per_s) if self.settings.requests_per_s else None
@@ -120,7 +123,7 @@ class Server:
         started = loop.time()
         self.metrics.in_progress += 1
         found = route(request.path) or Route("none")
-        call = Call(request, found, self.registry, Identity("", self.authenticator.policy), self.settings)
+        call = HttpCall(request, found, self.registry, Identity("", self.authenticator.policy), self.settings)
         status = 499
         try:
             response = await self._answer_or_refuse(call)
@@ -137,7 +140,7 @@ class Server:
             self.metrics.request(method, found.endpoint, status, seconds)
             self.access_log.write(request, call.identity.user, status, call.sent_bytes, seconds)
 
-    async def _answer_or_refuse(self, call: Call) -> web.StreamResponse:
+    async def _answer_or_refuse(self, call: HttpCall) -> web.StreamResponse:
         try:
             return await self._answer(call)
         except Refused as refused:
@@ -157,10 +160,17 @@ class Server:
             logger.exception("a request failed: %s %s", call.request.method, call.request.path[:200])
             return answer(500)
 
-    async def _answer(self, call: Call) -> web.StreamResponse:
+    async def _answer(self, call: HttpCall) -> web.StreamResponse:
         request, found = call.request, call.route
+        hosts = request.headers.getall("Host", [])
         if page := self.pages.get(request.path):
+            if refusal := self.host_names.refusal(hosts):
+                return answer(421, body=refusal.encode(), content_type="text/plain")
             return await page(request)
+        if request.method in WRITES:
+            origin = request.headers.get("Origin", "")
+            if refusal := self.host_names.origin_refusal(origin, hosts):
+                raise Refused("DENIED", refusal.strip(), status=403)
         if found.endpoint == "none":
             raise Refused("UNSUPPORTED", "unknown endpoint", status=404)
         self._check_rate(request)
@@ -176,7 +186,7 @@ class Server:
             raise Refused("UNSUPPORTED", "the registry is read-only")
         return await handler(call)
 
-    async def _finish(self, call: Call, response: web.StreamResponse) -> None:
+    async def _finish(self, call: HttpCall, response: web.StreamResponse) -> None:
         response.headers.update(VERSION)
         if isinstance(response, web.Response) and isinstance(response.body, bytes):
             call.sent_bytes = len(response.body) if call.request.method != "HEAD" else 0

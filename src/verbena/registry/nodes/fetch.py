@@ -81,7 +81,7 @@ class Fetch:
         self.repairing = False
         self._window = window
         self._writing = 0
-        self._is_fed_by_upstream = False
+        self._is_receiving_from_upstream = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: BaseException | None = None
 
@@ -99,9 +99,11 @@ class Fetch:
     def holding(self) -> Holding:
         """What this node can serve of the blob: the received pieces, not yet verified."""
         held = 0 if self.repairing else self.plan.held
-        fed = self._is_fed_by_upstream or any(h.live and h.whole for h in self.plan.holders.values())
-        fed = fed or (self.plan.done and not self.repairing)  # being verified
-        return Holding(self.size, held, False, fed, self.incoming.fileno(), self.incoming)
+        receiving = self._is_receiving_from_upstream or any(
+            h.live and h.whole for h in self.plan.holders.values()
+        )
+        receiving = receiving or (self.plan.done and not self.repairing)  # being verified
+        return Holding(self.size, held, False, receiving, self.incoming.fileno(), self.incoming)
 
     def join(self, peer: Peer, answer: dict[str, Any]) -> None:
         """Adds a peer whose response lists the blob or parts of it, and starts workers for it. Ignores a peer
@@ -117,7 +119,7 @@ class Fetch:
 
     def peer_changed(self, peer: Peer) -> None:
         if peer.id in self.peers or peer.id in self.plan.fetchers:
-            self.plan.alive(peer.id, peer.usable)
+            self.plan.set_live(peer.id, peer.usable)
             self._notify()
 
     # The run of the fetch.
@@ -153,7 +155,7 @@ class Fetch:
             self._check()
             now = time.monotonic()
             stuck = now - self.plan.progress_at > 2 * self.settings.piece_timeout_s
-            if not self._is_fed_by_upstream and (stuck or not self.plan.completable):
+            if not self._is_receiving_from_upstream and (stuck or not self.plan.completable):
                 await self._find_sources()
             await self._next_change(LOOK_S * 5)
         self._check()
@@ -170,7 +172,7 @@ class Fetch:
 
     def feed_from(self, body: Body) -> None:
         """Feeds the fetch from an upstream response that has already begun."""
-        self._is_fed_by_upstream = True
+        self._is_receiving_from_upstream = True
         self._spawn(self._feed_first(body))
 
     async def _feed_first(self, body: Body) -> None:
@@ -180,7 +182,7 @@ class Fetch:
     async def feed(self, body: Body | None) -> bool:
         """Reads the missing pieces from upstream, in order. Returns False if upstream does not have the blob.
         Raises FetchFailed."""
-        self._is_fed_by_upstream = True
+        self._is_receiving_from_upstream = True
         self._notify()
         try:
             while not self.plan.done:
@@ -204,7 +206,7 @@ class Fetch:
                     body = None
             return True
         finally:
-            self._is_fed_by_upstream = False
+            self._is_receiving_from_upstream = False
             self._notify()
 
     async def _store_body(self, body: Body, first: int) -> None:
@@ -386,7 +388,7 @@ class Fetch:
                     repository=min(self.repositories),
                     digest=str(self.digest),
                     known=holder.held.bit_count(),
-                    fed=holder.fed,
+                    receiving=holder.receiving,
                 )
                 if answer.get("found") is True and self._note(peer, answer):
                     self._notify()
@@ -404,8 +406,10 @@ class Fetch:
             return False
         if self.query_fetchers is not None and not fetchers <= self.peers.keys() | {self.node_id}:
             self.query_fetchers(self, fetchers)
-        self.plan.note(peer.id, held=held, whole=answer.get("whole") is True, fed=answer.get("fed") is True)
-        self.plan.alive(peer.id, peer.usable)
+        self.plan.note(
+            peer.id, held=held, whole=answer.get("whole") is True, receiving=answer.get("receiving") is True
+        )
+        self.plan.set_live(peer.id, peer.usable)
         return True
 
     def _count(self, source: str, length: int, wire: str) -> None:

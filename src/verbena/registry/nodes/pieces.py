@@ -61,7 +61,7 @@ class Holder:
 
     held: int = 0
     whole: bool = False
-    fed: bool = True
+    receiving: bool = True
     """Whether the peer has the whole blob, or still receives the rest from a node that has it."""
     live: bool = True
     elsewhere: int = 0
@@ -122,16 +122,20 @@ class Plan:
     @property
     def completable(self) -> bool:
         """Whether a live peer has, or will have, the missing pieces."""
-        return any(holder.live and (holder.whole or holder.fed) for holder in self.holders.values())
+        return any(holder.live and (holder.whole or holder.receiving) for holder in self.holders.values())
 
-    def note(self, name: str, *, held: int, whole: bool, fed: bool = True) -> None:
+    def note(self, name: str, *, held: int, whole: bool, receiving: bool = True) -> None:
         """Records what a peer reports to have."""
         holder = self.holders.setdefault(name, Holder())
         if whole and not holder.whole:
             holder.refused = 0
-        holder.held, holder.whole, holder.fed = (self.all if whole else held & self.all), whole, fed
+        holder.held, holder.whole, holder.receiving = (
+            (self.all if whole else held & self.all),
+            whole,
+            receiving,
+        )
 
-    def alive(self, name: str, live: bool) -> None:
+    def set_live(self, name: str, live: bool) -> None:
         if name in self.holders:
             self.holders[name].live = live
         if not live:

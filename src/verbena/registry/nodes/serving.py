@@ -36,7 +36,7 @@ class Holding:
     size: int
     held: int
     whole: bool
-    fed: bool = True
+    receiving: bool = True
     fd: int = -1
     """The descriptor of an incomplete blob; a whole one is opened by name."""
     owner: object = None
@@ -87,8 +87,8 @@ class Source:
         self._changed = changed
         count = max(1, memory_bytes // PIECE)
         whole = node.allocate(count * PIECE)
-        memory = memoryview(whole.memory).cast("B")
-        whole.revoke()
+        memory = memoryview(whole)
+        whole.close()
         self._buffers: asyncio.LifoQueue[memoryview] = asyncio.LifoQueue()
         for index in range(count):
             self._buffers.put_nowait(memory[index * PIECE : (index + 1) * PIECE])
@@ -131,7 +131,7 @@ class Source:
         fields = messages.decode(request.payload)
         repository, digest = messages.take_repository(fields), messages.take_digest(fields)
         known = messages.take_integer(fields, "known")
-        was_fed = fields.get("fed") is True
+        was_receiving = fields.get("receiving") is True
         enough = known
         deadline = time.monotonic() + FOLLOW_S
         while True:
@@ -140,7 +140,7 @@ class Source:
                 return messages.encode(found=False)
             count = holding.held.bit_count()
             step = max(4, pieces.count_of(holding.size) // 16)
-            if holding.whole or holding.fed != was_fed or count >= enough + step:
+            if holding.whole or holding.receiving != was_receiving or count >= enough + step:
                 break
             if count > known:  # only a few new pieces: wait a little longer for more
                 deadline = min(deadline, time.monotonic() + GATHER_S)
@@ -270,7 +270,7 @@ def send_piece(session: Session, fd: int, start: int, buffer: memoryview, remote
         if not count:
             raise EOFError(f"the file ends {len(buffer) - done} bytes before the piece does")
         done += count
-    session.sync.put(buffer, remote[: len(buffer)])
+    session.sync.write(remote[: len(buffer)], buffer)
 
 
 def piece_sums(path: os.PathLike[str]) -> list[str]:
@@ -292,4 +292,4 @@ def _fill(fd: int, view: memoryview) -> int:
 
 def _described(holding: Holding) -> dict[str, object]:
     held = "" if holding.whole else f"{holding.held:x}"
-    return {"size": holding.size, "whole": holding.whole, "held": held, "fed": holding.fed}
+    return {"size": holding.size, "whole": holding.whole, "held": held, "receiving": holding.receiving}

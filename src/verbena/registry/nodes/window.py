@@ -31,9 +31,9 @@ class Slot:
         region, self._region = self._region, None
         if region is not None:
             if self._node.wires.keeping:
-                await asyncio.to_thread(region.revoke)  # revoking on an RDMA device takes long
+                await asyncio.to_thread(region.close)  # revoking on an RDMA device takes long
             else:
-                region.revoke()
+                region.close()
 
 
 class Window:
@@ -42,8 +42,8 @@ class Window:
     def __init__(self, node: Node, size: int) -> None:
         count = max(2, size // PIECE)
         whole = node.allocate(count * PIECE)
-        self._memory = memoryview(whole.memory).cast("B")
-        whole.revoke()  # the memory stays allocated; slots are exposed one by one
+        self._memory = memoryview(whole)
+        whole.close()  # the memory stays allocated; slots are exposed one by one
         slots = [Slot(node, self._memory[i * PIECE : (i + 1) * PIECE]) for i in range(count)]
         self._free: asyncio.LifoQueue[Slot] = asyncio.LifoQueue()  # most recently used first, for warm caches
         for slot in slots:

@@ -1,6 +1,6 @@
 """Stores of the cluster map: it changes by compare-and-swap only, and watchers receive each change. A
 member's lease shows that it is alive. sqlite:///path for nodes of one machine, etcd://host:port or
-etcds://host:port (TLS) for several."""
+etcds://host:port (TLS) for several. May not depend on kv or registry."""
 
 from __future__ import annotations
 

@@ -45,6 +45,8 @@ class JsonClient:
         limit = self.timeout_s if timeout_s is None else timeout_s
         try:
             return await asyncio.wait_for(self._post_logged_in(path, body, once), limit)
+        except VerbenaError:
+            raise  # some are also OSErrors
         except asyncio.TimeoutError:
             self.close()  # idle connections to this server are of no use either
             detail = f"no answer to {path} within {limit} s"
@@ -75,6 +77,8 @@ class JsonClient:
                 for line in lines:
                     if line.strip():
                         yield json.loads(line)
+        except VerbenaError:
+            raise
         except _BROKEN as error:
             raise self._error(f"{path}: {error or type(error).__name__}") from error
         finally:

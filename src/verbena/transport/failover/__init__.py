@@ -1,1 +1,2 @@
-"""Creates the links of a session and replaces lost ones."""
+"""Creates the links of a session and replaces lost ones.
+May not depend on transport.listening."""

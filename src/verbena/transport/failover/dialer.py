@@ -10,18 +10,23 @@ import ssl
 from collections.abc import Coroutine, Mapping
 from typing import Any, Literal, TypeVar
 
+from verbena import _threads
 from verbena.errors import RejectedError, VerbenaError, setup_error
 from verbena.transport.address import HostPort, parse_host_port
+from verbena.transport.blocking.handlers import InThread
 from verbena.transport.failover.links import dial_link
+from verbena.transport.failover.peer_exit import ExitWatch
 from verbena.transport.failover.policy import Action, Dial, Failover, GiveUp, LinkState, Probe
 from verbena.transport.handshake import exchange as hello_io
-from verbena.transport.handshake.agreement import Agreement
+from verbena.transport.handshake.agreement import Agreement, Authentication
 from verbena.transport.handshake.hello import ClientHello
 from verbena.transport.handshake.link_token import PROBE, LinkRefusal, LinkRefusalReason
+from verbena.transport.handshake.principal import principal_of
 from verbena.transport.handshake.tls import handshake_error, peer_identity
 from verbena.transport.loop_events import LoopEvents
 from verbena.transport.node import Node
 from verbena.transport.session import Handler, Session
+from verbena.transport.shared_nodes import Lease
 
 T = TypeVar("T")
 
@@ -29,10 +34,21 @@ T = TypeVar("T")
 class Dialer:
     """Opens one session and keeps it linked as the Failover policy decides. Runs on the control thread."""
 
-    def __init__(self, node: Node, address: str, *, tls: ssl.SSLContext | None, wire: str | None) -> None:
+    def __init__(
+        self,
+        node: Node,
+        address: str,
+        *,
+        tls: ssl.SSLContext | None,
+        wire: str | None,
+        authentication: Authentication | None = None,
+        lease: Lease | None = None,
+    ) -> None:
         self.node = node
         self.address: HostPort = parse_host_port(address)
         self._tls = tls
+        self._authentication = authentication or node.authentication
+        self._lease = lease
         self._demanded = wire
         self._session: Session | None = None
         self._policy: Failover | None = None
@@ -42,10 +58,32 @@ class Dialer:
         self._lost: list[tuple[str, str]] = []
         self._closing = False
         self._first: asyncio.Future[None] | None = None
+        self._died: asyncio.Future[None] | None = None  # the peer's process has ended
+        self._exit_watch: ExitWatch | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def open(self, handlers: Mapping[str, Handler], events: LoopEvents | None) -> Session:
-        """Opens the session on the best wire that works. Raises errors of the handshake or the wires."""
+    async def open(
+        self,
+        handlers: Mapping[str, Handler | InThread],
+        events: LoopEvents | None,
+        timeout_s: float | None = None,
+    ) -> Session:
+        """Opens the session on the best wire that works. Raises errors of the handshake or the wires;
+        connect_timeout after `timeout_s`, without which only the limits of the steps apply."""
+        try:
+            return await asyncio.wait_for(self._open(handlers, events), timeout_s)
+        except VerbenaError:
+            raise  # some of these are TimeoutErrors too
+        except (asyncio.TimeoutError, TimeoutError) as error:
+            if timeout_s is None:
+                raise
+            history = self._policy.describe_history() if self._policy is not None else ""
+            detail = ": ".join(filter(None, (f"no session within {timeout_s:g} s", history)))
+            raise setup_error(
+                "connect_timeout", operation="connect", peer=str(self.address), detail=detail
+            ) from error
+
+    async def _open(self, handlers: Mapping[str, Handler | InThread], events: LoopEvents | None) -> Session:
         settings = self.node.settings
         agreement = await self._hello()
         offers = {wire.name: wire.address for wire in agreement.wires}
@@ -68,10 +106,23 @@ class Dialer:
         )
         if self.node._closed:  # during the handshake: close() would miss the new session
             raise self._closed_error()
-        session = Session(self.node, agreement, peer=str(self.address), handlers=handlers, events=events)
-        session._supervisor = self
+        session = Session(
+            self.node,
+            agreement,
+            peer=str(self.address),
+            handlers=handlers,
+            events=events,
+            principal=principal_of(
+                certificate=agreement.peer_identity,
+                has_secret=bool(self._authentication.secret),
+                process=None,  # the kernel vouches for the client to the server only
+            ),
+        )
+        session._supervisor, session._lease = self, self._lease
         self._session = session
         self._first = asyncio.get_running_loop().create_future()
+        self._died = asyncio.get_running_loop().create_future()
+        self._exit_watch = ExitWatch(agreement.peer_process, agreement.peer_boot_epoch, self._on_peer_exit)
         self._task = asyncio.ensure_future(self._run(session, self._policy))
         self._task.add_done_callback(self._on_task_done)
         try:
@@ -87,11 +138,21 @@ class Dialer:
 
     def close(self) -> None:
         self._closing = True
+        self._close_exit_watch()
         if self._first is not None and not self._first.done():
             self._first.set_exception(self._closed_error())
             self._first.exception()  # marks it as retrieved if no task waits for it
         if self._task is not None:
             self._task.cancel()
+
+    def _on_peer_exit(self) -> None:
+        assert self._died is not None
+        self._died.set_result(None)
+        self._wake.set()
+
+    def _close_exit_watch(self) -> None:
+        if self._exit_watch is not None:
+            self._exit_watch.close()
 
     def _closed_error(self) -> VerbenaError:
         detail = "the node was closed, or the session was, before it had a link"
@@ -99,6 +160,7 @@ class Dialer:
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         """Reports an unexpected error of the task; errors after close() are ignored."""
+        self._close_exit_watch()
         if task.cancelled() or (error := task.exception()) is None or self._closing:
             return
         if self._first is not None and not self._first.done():
@@ -135,27 +197,31 @@ class Dialer:
         return reply.boot_epoch
 
     async def _run_until(self, until: float, work: Coroutine[Any, Any, T]) -> T:
-        """Runs `work` until the deadline; connect_timeout afterwards, so that the policy decides again."""
+        """Runs `work` until the deadline; connect_timeout afterwards, so that the policy decides again.
+        peer_died as soon as the peer's process has ended."""
+        assert self._died is not None
         left_s = None if until == math.inf else max(0.0, until - asyncio.get_running_loop().time())
         task = asyncio.ensure_future(work)
         # After close() no task waits for the result of the dial.
         task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        ends: set[asyncio.Future[Any]] = {task, self._died}
         try:
-            return await asyncio.wait_for(task, left_s)
-        except VerbenaError:
-            raise  # an error of `work`; some of these are also TimeoutErrors
-        except (asyncio.TimeoutError, TimeoutError) as error:
-            raise setup_error(
-                "connect_timeout",
-                operation="dial",
-                peer=str(self.address),
-                detail="the time for a link is over",
-            ) from error
+            await asyncio.wait(ends, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})  # until it has closed what it opened
+        if not task.cancelled():
+            return task.result()
+        code, detail = "connect_timeout", "the time for a link is over"
+        if self._died.done():
+            code, detail = "peer_died", ""
+        raise setup_error(code, operation="dial", peer=str(self.address), detail=detail)
 
     def _make_hello(self, purpose: Literal["open", "probe"], writer: asyncio.StreamWriter) -> ClientHello:
         return ClientHello(
             self.node.info,
-            auth=self.node.authentication,
+            auth=self._authentication,
             wires=self.node.wires.names,
             purpose=purpose,
             secure=self._tls is not None,
@@ -190,12 +256,17 @@ class Dialer:
     # Keeping the link
 
     async def _run(self, session: Session, policy: Failover) -> None:
+        assert self._died is not None
         loop = asyncio.get_running_loop()
         settings = self.node.settings
         first_s = (settings.timeout_s + settings.retry_delay_ms / 1000) * (settings.connection_retries + 1)
         action: Action = policy.start(loop.time(), timeout_s=first_s * max(1, len(self._wires)))
+        has_died = False
         while not isinstance(action, GiveUp) and not self._closing:
-            if isinstance(action, Dial):
+            if self._died.done() and not has_died:
+                has_died = True
+                action = policy.peer_died(loop.time())
+            elif isinstance(action, Dial):
                 action = await self._dial(session, policy, action)
             elif isinstance(action, Probe):
                 action = policy.probed(await self._probe(action.until), loop.time())
@@ -236,7 +307,7 @@ class Dialer:
         try:
             if self.node._is_resting(name):
                 raise setup_error("drill", operation="dial")
-            if action.background and not await self._is_reachable(name):
+            if action.background and not await self._run_until(math.inf, self._is_reachable(name)):
                 raise setup_error(
                     "unreachable", operation="dial", detail="the better wire does not answer yet"
                 )
@@ -273,7 +344,7 @@ class Dialer:
             # The peer rejected the probe, so it is reachable. A disabled wire would also reject the link.
             return LinkRefusal.decode(error.private_data).reason is not LinkRefusalReason.DRILL
         finally:
-            await asyncio.to_thread(wire.close_qp, qp)
+            await _threads.workers.run(wire.close_qp, qp)
         return True
 
     def _address_of(self, wire: str) -> str:

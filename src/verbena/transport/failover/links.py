@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from verbena import _native, verbs
+from verbena import _native, _threads, verbs
 from verbena.errors import RejectedError, VerbenaError, setup_error
 from verbena.transport.handshake.link_token import LinkAnswer, LinkRefusal, LinkRequest
 from verbena.transport.wires import Wire
@@ -31,7 +31,7 @@ class LiveLink:
         """Disconnects and closes the queue pair. Afterwards no data of this link can arrive."""
         if self.watcher is not None:
             self.watcher.cancel()
-        await asyncio.to_thread(_close, self.wire, self.connection, self.qp)
+        await _threads.workers.run(_close, self.wire, self.connection, self.qp)
 
 
 def _close(wire: Wire, connection: verbs.Connection | None, qp: verbs.QueuePair) -> None:
@@ -143,7 +143,7 @@ def _attach(
 async def _discard(
     wire: Wire, connection: verbs.Connection | None, qp: verbs.QueuePair, prepared: _native.transport.Link
 ) -> None:
-    await asyncio.shield(asyncio.to_thread(_close, wire, connection, qp))
+    await asyncio.shield(_threads.workers.run(_close, wire, connection, qp))
     prepared.drop()
 
 

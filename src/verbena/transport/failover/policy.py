@@ -4,6 +4,8 @@ a clock. The rules are in the comment below."""
 
 # - A lost wire is dialled again at once, then up to `connection_retries` times, `retry_delay_ms` apart. Then
 #   it rests, and the best wire that does not rest is next.
+# - As long as another wire has not been tried in this outage, a wire is dialled for at most `turn_s`, also if
+#   the dial has neither failed nor succeeded: a network that loses everything must not delay the fallback.
 # - A rest lasts 1 s, doubled each time up to 60 s, and in an outage at most a quarter of the time limit. It
 #   is 1 s again after a link has held for `flap_s`.
 # - While all wires rest, the peer is probed. Then they are dialled again in turn until `resume_timeout_s`.
@@ -11,6 +13,8 @@ a clock. The rules are in the comment below."""
 #   is dialled after `retry_delay_ms` instead.
 # - While a worse wire is in use, better ones are dialled in the background after their rest.
 # - Errors that the program caused (OWN_ERRORS) do not count against a wire.
+# - When the peer's process has ended, the session fails: between links at once, otherwise when the link
+#   breaks, which is after everything that it carried was received, and at the latest after `drain_s`.
 
 from __future__ import annotations
 
@@ -23,6 +27,8 @@ from dataclasses import dataclass
 FIRST_REST_S = 1.0
 MAX_REST_S = 60.0
 FLAP_S = 5.0
+TURN_S = 1.5  # how docs/guide/sessions.md derives it: a fallback within 5 s of the loss
+DRAIN_S = 0.05  # to receive what a dead peer has sent; a node whose loop is busy polls every 20 ms
 HISTORY = 64
 
 # Statuses that the request caused itself: the wire works.
@@ -56,7 +62,7 @@ class LinkState(enum.Enum):
 
 @dataclass(frozen=True)
 class Dial:
-    """Dial the wire, then report connected() or dial_failed(); call tick() at `until`.
+    """Dial the wire until `until`, then report connected() or dial_failed(); connect_timeout at `until`.
     `background`: the current link stays in use until the new one replaces it."""
 
     wire: str
@@ -131,18 +137,22 @@ class Failover:
         first_rest_s: float = FIRST_REST_S,
         max_rest_s: float = MAX_REST_S,
         flap_s: float = FLAP_S,
+        turn_s: float = TURN_S,
+        drain_s: float = DRAIN_S,
     ) -> None:
         self._wires = [_Wire(name, first_rest_s) for name in wires if demanded in (None, name)]
         self._peer_boot_epoch = peer_boot_epoch
         self._retries, self._retry_delay_s = connection_retries, retry_delay_ms / 1000
         self._resume_timeout_s, self._jitter = resume_timeout_s, jitter
         self._first_rest_s, self._max_rest_s, self._flap_s = first_rest_s, max_rest_s, flap_s
+        self._turn_s, self._drain_s = turn_s, drain_s
 
         self.state = LinkState.DISCONNECTED if self._wires else LinkState.UNAVAILABLE
         self.wire: str | None = None  # of the current link
         self.history: deque[HistoryEntry] = deque(maxlen=HISTORY)
         self._gave_up: GiveUp | None = None
         self._connected_at = -math.inf
+        self._drained_at: float | None = None  # set when the peer's process has ended
         self._dialling: _Wire | None = None
         self._probing = False
         # Of this outage:
@@ -218,6 +228,15 @@ class Failover:
             return self._give_up("session_unknown", now)
         return self._next(now)
 
+    def peer_died(self, now: float) -> Action:
+        """Reports that the peer's process has ended. GiveUp, at once unless a link is in use."""
+        if self._gave_up:
+            return self._gave_up
+        if self._drained_at is None:
+            self._note(now, "", "the peer's process ended")
+            self._drained_at = now + self._drain_s
+        return self._next(now)
+
     def tick(self, now: float) -> Action:
         """Reports that the time of the last action has come."""
         return self._gave_up or self._next(now)
@@ -250,7 +269,12 @@ class Failover:
     # Actions
 
     def _next(self, now: float) -> Action:
-        if self.state is LinkState.CONNECTED:
+        connected = self.state is LinkState.CONNECTED
+        if self._drained_at is not None:
+            if connected and now < self._drained_at:
+                return Wait(self._drained_at)
+            return self._give_up("peer_died", now)
+        if connected:
             return self._next_better(now)
         if now >= self._deadline:
             return self._give_up("resume_timeout", now)
@@ -261,7 +285,7 @@ class Failover:
         if self._turn is not None:
             if now < self._not_before:
                 return Wait(min(self._not_before, self._deadline))
-            return self._dial(self._turn, self._deadline)
+            return self._dial(self._turn, min(self._deadline, self._turn_end()))
         self.state = LinkState.UNAVAILABLE
         if not self._probed:
             return self._probe()
@@ -302,7 +326,7 @@ class Failover:
             wire.ready_at = min(wire.ready_at, now + limit_s / 4)
         self._begin_turn(self._ready([first], now), now)
         if self._turn:
-            self._not_before = now + min(first.pause_s, limit_s / 4)
+            self._turn_since = self._not_before = now + min(first.pause_s, limit_s / 4)
         first.pause_s = 0.0
         return self._next(now)
 
@@ -312,8 +336,14 @@ class Failover:
 
     def _may_retry(self, now: float) -> bool:
         # The time limit is shared by all wires, also if delays are long or dials slow.
-        share_s = self._limit_s / len(self._wires)
-        return self._failures < self._retries and now + self._retry_delay_s < self._turn_since + share_s
+        end = min(self._turn_since + self._limit_s / len(self._wires), self._turn_end())
+        return self._failures < self._retries and now + self._retry_delay_s < end
+
+    def _turn_end(self) -> float:
+        """When the next wire is to be dialled although this one may still succeed."""
+        others = (wire for wire in self._wires if wire is not self._turn and not wire.turns)
+        end = self._turn_since + self._turn_s
+        return end if any(wire.ready_at <= end for wire in others) else math.inf
 
     def _count_break(self, lost: _Wire, now: float) -> None:
         if now - self._connected_at >= self._flap_s:

@@ -13,11 +13,13 @@ MIN_SECRET_BYTES = 16
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """The identity that a node sends. An empty host_id matches no other host."""
+    """The identity that a node sends. An empty host_id matches no other host. `process` is sent to peers on
+    the same host only; empty: they do not watch it."""
 
     name: str
     boot_epoch: int
     host_id: str = ""
+    process: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ class Authentication:
         else:
             return
         raise setup_error("invalid_argument", operation="hello", detail=detail)
+
+    @classmethod
+    def by(cls, secret: bytes | str) -> Authentication:
+        """By this secret; empty: none."""
+        return cls("secret", secret.encode() if isinstance(secret, str) else secret) if secret else cls()
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,7 @@ class HelloClient:
     same_host: bool
     wires: tuple[str, ...]
     identity: str
+    process: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,8 @@ class ProbeReply:
 
 @dataclass(frozen=True)
 class Agreement:
-    """On both ends: the result of a handshake. `wires` are the common ones, best first for the server."""
+    """On both ends: the result of a handshake. `wires` are the common ones, best first for the server.
+    `peer_process` is a claim of the peer; empty: it is on another host, or does not know it."""
 
     version: int
     session_id: int
@@ -96,3 +105,4 @@ class Agreement:
     max_message_bytes: int
     resume_timeout_s: float
     peer_identity: str
+    peer_process: str = ""

@@ -18,6 +18,7 @@ MAX_BODY_BYTES = 16 * 1024
 MAX_WIRES = 16
 NONCE_BYTES = KEY_BYTES = PROOF_BYTES = 32
 MAX_REASON = 200
+MAX_PROCESS = 64
 
 _HEADER = struct.Struct("!4sBI")
 assert _HEADER.size == 9
@@ -95,10 +96,11 @@ FIELDS: Mapping[FrameType, Mapping[str, Check]] = {
         "version": _number(1, 255),
         "node": is_name,
         "boot_epoch": _U64,
+        "host": _hex(32),
         "nonce": _NONCE,
         "auth": _one_of(*AUTH_METHODS),
     },
-    FrameType.PROOF: {"proof": _PROOF},
+    FrameType.PROOF: {"proof": _PROOF, "process": _text(MAX_PROCESS)},
     FrameType.WELCOME: {
         "proof": _PROOF,
         "session_id": _number(1, 2**64 - 1),
@@ -108,6 +110,7 @@ FIELDS: Mapping[FrameType, Mapping[str, Check]] = {
         "max_message_bytes": _number(1, 2**63 - 1),
         "resume_timeout_ms": _number(0, 2**32 - 1),
         "key": _hex(0, KEY_BYTES),  # empty outside TLS
+        "process": _text(MAX_PROCESS),
     },
     FrameType.ALIVE: {"proof": _PROOF},
     FrameType.REFUSAL: {"code": _text(32), "reason": _text(MAX_REASON)},

@@ -122,7 +122,7 @@ class _Hello(ABC):
 
     def _check(self) -> None:
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)  # each raise would add to the traceback that it keeps
 
     def _fail(self, error: VerbenaError, *, notify_peer: bool = True) -> VerbenaError:
         if self._error is None:
@@ -149,6 +149,15 @@ class _Hello(ABC):
     def _proof(self, label: bytes, kind: FrameType, fields: Fields) -> bytes:
         unsigned = encode(kind, {**fields, "proof": "00" * PROOF_BYTES})
         return hmac.digest(self._auth.secret, label + self._transcript + unsigned, "sha256")
+
+    def _hash_own_host(self, nonce: bytes) -> str:
+        host_id = self._node.host_id
+        return _hash_host_id(host_id, nonce) if host_id else self._random(32).hex()
+
+    def _is_own_host(self, peer: Fields) -> bool:
+        host_id = self._node.host_id
+        host = _hash_host_id(host_id, bytes.fromhex(peer["nonce"]))
+        return bool(host_id) and hmac.compare_digest(peer["host"], host)
 
     def _session_key(self, welcome: Fields) -> bytes:
         entropy = bytes.fromhex(welcome["key"]) or bytes(KEY_BYTES)
@@ -186,7 +195,7 @@ class ClientHello(_Hello):
             "purpose": purpose,
             "node": node.name,
             "boot_epoch": node.boot_epoch,
-            "host": _hash_host_id(node.host_id, nonce) if node.host_id else random(32).hex(),
+            "host": self._hash_own_host(nonce),
             "nonce": nonce.hex(),
             "wires": list(wires),
         }
@@ -223,7 +232,8 @@ class ClientHello(_Hello):
         self._transcript += raw
         probe = self._hello["purpose"] == "probe"
         self._due = FrameType.ALIVE if probe else FrameType.WELCOME
-        return self._seal(b"verbena client", FrameType.PROOF, {})
+        process = self._node.process if self._is_own_host(fields) else ""
+        return self._seal(b"verbena client", FrameType.PROOF, {"process": process})
 
     def _check_method(self, asked: str) -> None:
         mine = self._auth.method
@@ -239,9 +249,8 @@ class ClientHello(_Hello):
             raise bad_message("WELCOME offers a wire that was not requested")
         if bool(fields["key"]) != self._secure:
             raise bad_message("WELCOME must hold a key inside TLS, and nowhere else")
-        return _agreement(
-            self._challenge["version"], self._challenge, fields, self._session_key(fields), self._identity
-        )
+        key, process = self._session_key(fields), fields["process"]
+        return _agreement(self._challenge["version"], self._challenge, fields, key, self._identity, process)
 
 
 class ServerHello(_Hello):
@@ -281,6 +290,7 @@ class ServerHello(_Hello):
             "max_message_bytes": offer.max_message_bytes,
             "resume_timeout_ms": round(offer.resume_timeout_s * 1000),
             "key": self._random(KEY_BYTES).hex() if self._secure else "",
+            "process": self._node.process if client.same_host else "",
         }
         try:
             if not wires:
@@ -292,10 +302,8 @@ class ServerHello(_Hello):
         except VerbenaError as error:
             raise self._fail(error) from error.__cause__
         self._client = None
-        return [
-            raw,
-            _agreement(self._version, self._hello, fields, self._session_key(fields), self._identity),
-        ]
+        key, process = self._session_key(fields), client.process
+        return [raw, _agreement(self._version, self._hello, fields, key, self._identity, process)]
 
     def refuse(self, error: VerbenaError) -> bytes:
         """Rejects the HelloClient: returns the frame to send before closing the connection."""
@@ -314,11 +322,13 @@ class ServerHello(_Hello):
         if self._auth.method == "tls" and not (self._secure and self._identity):
             raise setup_error("credentials", operation="hello", detail="the client showed no certificate")
         self._hello, self._version, self._due = fields, max(common), FrameType.PROOF
+        nonce = self._random(NONCE_BYTES)
         challenge: Fields = {
             "version": self._version,
             "node": self._node.name,
             "boot_epoch": self._node.boot_epoch,
-            "nonce": self._random(NONCE_BYTES).hex(),
+            "host": self._hash_own_host(nonce),
+            "nonce": nonce.hex(),
             "auth": self._auth.method,
         }
         answer = encode(FrameType.CHALLENGE, challenge)
@@ -328,11 +338,10 @@ class ServerHello(_Hello):
     def _on_proof(self, fields: Fields, raw: bytes) -> list[Event]:
         self._verify(b"verbena client", FrameType.PROOF, fields, raw)
         self._due = None
-        hello, host_id = self._hello, self._node.host_id
-        host = _hash_host_id(host_id, bytes.fromhex(hello["nonce"]))
-        same_host = bool(host_id) and hmac.compare_digest(hello["host"], host)
+        hello, same_host = self._hello, self._is_own_host(self._hello)
         name, epoch, wires = hello["node"], hello["boot_epoch"], tuple(hello["wires"])
-        client = HelloClient(hello["purpose"], name, epoch, same_host, wires, self._identity)
+        process = fields["process"] if same_host else ""
+        client = HelloClient(hello["purpose"], name, epoch, same_host, wires, self._identity, process)
         if client.purpose == "probe":
             return [self._seal(b"verbena server", FrameType.ALIVE, {}), client]
         self._client = client
@@ -355,7 +364,9 @@ def hkdf(material: bytes, *, salt: bytes, info: bytes, length_bytes: int = KEY_B
     return output[:length_bytes]
 
 
-def _agreement(version: int, peer: Fields, welcome: Fields, key: bytes, identity: str) -> Agreement:
+def _agreement(
+    version: int, peer: Fields, welcome: Fields, key: bytes, identity: str, process: str
+) -> Agreement:
     return Agreement(
         version=version,
         session_id=welcome["session_id"],
@@ -368,11 +379,12 @@ def _agreement(version: int, peer: Fields, welcome: Fields, key: bytes, identity
         max_message_bytes=welcome["max_message_bytes"],
         resume_timeout_s=welcome["resume_timeout_ms"] / 1000,
         peer_identity=identity,
+        peer_process=process if welcome["same_host"] else "",
     )
 
 
 def _hash_host_id(host_id: str, nonce: bytes) -> str:
-    # Lets the server recognise its own host without disclosing the host id to other peers.
+    # Lets the peer recognise its own host without disclosing the host id to other hosts.
     return hashlib.sha256(b"verbena host" + nonce + host_id.encode()).hexdigest()
 
 

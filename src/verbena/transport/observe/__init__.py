@@ -1,1 +1,2 @@
-"""Observation of a node: metrics, status, status page, log, packet capture."""
+"""Observation of a node: metrics, status, status page, log, packet capture.
+May not depend on transport.failover or transport.listening."""

@@ -62,12 +62,15 @@ class CaptureFile(Closing):
 
     def flush(self) -> None:
         """Writes the packets captured so far to the file."""
+        self._check_process("flush")
         with self._lock:
             if not self.closed:
                 self._write()
 
     def close(self) -> None:
         """Ends the capture, writes the remaining packets and the statistics, closes the file. Idempotent."""
+        if self._inherited:
+            return
         with self._lock:
             if self.closed:
                 return

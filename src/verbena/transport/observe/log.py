@@ -25,6 +25,8 @@ MAX_FIELD_LENGTH = 300  # longer fields are truncated, since peers choose some o
 EVENTS: Mapping[str, tuple[int, str]] = {
     "listening": (logging.INFO, "accepting sessions"),
     "wire_absent": (logging.WARNING, "a configured wire is not usable"),
+    "wire_removed": (logging.WARNING, "the device of a wire was removed"),
+    "wire_returned": (logging.INFO, "the device of a wire is back"),
     "gid_chosen": (
         logging.WARNING,
         "the default GID index does not exist; the best entry is used",
@@ -39,6 +41,7 @@ EVENTS: Mapping[str, tuple[int, str]] = {
     "step_up": (logging.INFO, "session is back on a better wire"),
     "hello_refused": (logging.WARNING, "handshake rejected"),
     "link_refused": (logging.WARNING, "link rejected"),
+    "accept_failed": (logging.WARNING, "a wire cannot accept links; it tries again"),
     "drill": (logging.WARNING, "failover drill: links broken on purpose"),
 }
 

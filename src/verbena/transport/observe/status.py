@@ -54,6 +54,7 @@ def _session(session: SessionCounters) -> dict[str, Any]:
         "id": f"{session.id:x}",
         "peer": session.peer,
         "peer_name": session.peer_name,
+        "principal": session.principal,
         "state": session.state,
         "wire": session.wire,
         "reason": session.reason,

@@ -1,1 +1,2 @@
-"""Commands on keys and values."""
+"""Commands on keys and values.
+May not depend on kv.cluster, kv.replication or sessions."""

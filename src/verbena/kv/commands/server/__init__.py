@@ -1,1 +1,2 @@
-"""Commands on the server, its clients and its cluster."""
+"""Commands on the server, its clients and its cluster.
+May not depend on kv.client or kv.frontends."""

@@ -133,6 +133,7 @@ def deluser(call: Call, *names: bytes) -> Reply:
     for client in list(call.server.clients.known()):
         if client.user in gone:
             client.native.close(at_once=client is not call.client)
+    call.server.clients.rights_changed()
     return len(gone)
 
 

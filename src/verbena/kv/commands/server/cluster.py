@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -167,8 +168,9 @@ def _shard_member(node: ClusterNode, id: str) -> dict[bytes, Any]:
         b"port": member.port,
         b"ip": member.host.encode(),
         b"endpoint": member.host.encode(),
+        b"sessions": member.sessions.encode(),
         b"role": b"replica" if id in node.map.replicas else b"master",
-        b"replication-offset": node.failover.position if id == node.id else node.gossip.positions.get(id, 0),
+        b"replication-offset": node.promotion.position if id == node.id else node.gossip.positions.get(id, 0),
         b"health": b"online" if alive else b"failed",
     }
 
@@ -197,6 +199,18 @@ def links(call: Call) -> Reply:
         }
         for id, created_ms in node_of(call).sessions.links()
     ]
+
+
+@declare(
+    "MOVES", 2, "Returns the running and recent moves whose source is this node, as JSON.", since="7.0.0"
+)
+def moves(call: Call) -> Reply:
+    return json.dumps(node_of(call).moves.status()).encode()
+
+
+@declare("VIEWS", 2, "Returns the state of every member as this node sees it, as JSON.", since="7.0.0")
+def views(call: Call) -> Reply:
+    return json.dumps(node_of(call).gossip.views()).encode()
 
 
 @declare("KEYSLOT", 3, "Returns the slot of a key.")

@@ -170,7 +170,7 @@ def setslot(call: Call, arg: bytes, how: bytes, *ids: bytes) -> Reply:
     return change(call, lambda map: map if map.owner_of(slot) == other else map.give([slot], other))
 
 
-@declare("MOVE", -4, "Moves a range of slots to another node while they are in use.", flags=CHANGE,
+@declare("MOVE", 4, "Moves a range of slots to another node while they are in use.", flags=CHANGE,
           since="7.0.0")  # fmt: skip
 def move(call: Call, range_: bytes, id: bytes) -> Reply:
     node, target = node_of(call), id_from(call, id)
@@ -219,9 +219,9 @@ def failover(call: Call, *how: bytes) -> Reply:
 
     async def make() -> Reply:
         if how:
-            await node.failover.take_over(force=how[0].upper() == b"TAKEOVER")
+            await node.promotion.take_over(force=how[0].upper() == b"TAKEOVER")
         else:
-            await node.failover.run_planned()
+            await node.promotion.run_planned()
         return "OK"
 
     return node.reply_later(call, make)

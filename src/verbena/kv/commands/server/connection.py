@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from verbena.kv.acl.user import hash_password
 from verbena.kv.commands.arguments import display, integer, text
 from verbena.kv.commands.declare import command
 from verbena.kv.commands.replies import NO_REPLY, CommandError, InvalidSyntax, Reply
@@ -19,8 +20,9 @@ def authenticate(call: Call, name: str, password: bytes) -> None:
     if user is None:
         call.server.acl.note(client, "auth", b"AUTH", call.now_ms, name)
         raise CommandError(WRONG_PASSWORD)
-    client.user, client.authenticated = user, True
-    client.update_dispatch()
+    client.log_in(user, password_hash=hash_password(password))
+    if client.is_replica:
+        call.server.clients.rights_changed()
 
 
 @command(
@@ -144,10 +146,10 @@ def reset(call: Call) -> Reply:
     client.native.name = ""
     client.native.database = 0
     client.native.version = 2
-    client.user = server.acl.default
-    client.authenticated = client.user.needs_no_password
+    server.clients.begin(client)
+    if client.is_replica:
+        server.clients.rights_changed()
     server.clients.limits.apply(client)
-    client.update_dispatch()
     return "RESET"
 
 

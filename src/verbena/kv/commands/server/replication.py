@@ -1,4 +1,4 @@
-"""Replication: ROLE, REPLICAOF, SLAVEOF, WAIT."""
+"""Replication: ROLE, REPLICAOF, SLAVEOF, PSYNC, REPLCONF, WAIT."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 
 FOLLOW = "admin noscript stale loading"
+OVER_SESSIONS = (
+    "ERR replication runs over sessions, not over RESP: name this server in REPLICAOF at a Verbena server"
+)
 
 
 def _replication(call: Call) -> Replication:
@@ -50,6 +53,20 @@ def replicaof(call: Call, host: bytes, port: bytes) -> Reply:
         return "OK Already connected to specified master"
     replication.follow(display(host), number)
     return "OK"
+
+
+@command("PSYNC", arity=-3, flags="admin noscript no_async_loading no_multi", group="server", since="2.8.0",
+         summary="Stands for the right to replicate; replicas follow over sessions.")  # fmt: skip
+def psync(call: Call, *args: bytes) -> Reply:
+    raise CommandError(OVER_SESSIONS)
+
+
+@command("REPLCONF", arity=-1, flags="admin noscript loading stale allow_busy", group="server", since="3.0.0",
+         summary="Returns the port for sessions (SESSIONS-PORT), which replicas need.")  # fmt: skip
+def replconf(call: Call, *args: bytes) -> Reply:
+    if [arg.upper() for arg in args] != [b"SESSIONS-PORT"]:
+        raise CommandError(OVER_SESSIONS)
+    return _replication(call).sessions_port
 
 
 @command(

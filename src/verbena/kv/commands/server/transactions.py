@@ -69,7 +69,7 @@ def exec_(call: Call) -> Reply:
                 )
                 reply = denied if denied is not None else server.perform(client, found, argv)
             if reply is not NO_REPLY:
-                client.native.reply(reply)
+                server.reply(client, reply)
     finally:
         server.execution.in_transaction = False
         client.update_dispatch()

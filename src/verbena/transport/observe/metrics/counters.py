@@ -92,6 +92,7 @@ class SessionCounters:
     id: int
     peer: str
     peer_name: str
+    principal: str
     state: str
     wire: str | None
     reason: str
@@ -132,7 +133,7 @@ class Snapshot:
     absent_wires: Mapping[str, str]  # wire → why it is not usable
     opened: int  # sessions since the node was created
     ended: Mapping[str, int]  # sessions, by reason
-    refused: Mapping[str, int]  # rejected handshakes and links, by reason
+    refused: Mapping[str, int]  # rejected handshakes, links and cluster messages
     regions: int
     pools: tuple[Pool, ...]
     registrations: Registrations = field(default_factory=Registrations)

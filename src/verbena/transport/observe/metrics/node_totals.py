@@ -89,6 +89,7 @@ def info_rdma(node: Node) -> dict[str, int]:
         **{f"rdma_{kind}_bytes": now.total(f"{kind}_bytes") for kind in ("send", "recv")},
         "rdma_completion_errors": now.total("completion_errors"),
         "rdma_retry_exceeded": now.total("retry_exceeded"),
+        "rdma_removed_devices": len(node.wires.removed),
     }
 
 
@@ -101,6 +102,7 @@ def _session(session: Session, now: float) -> SessionCounters:
         id=session.id,
         peer=session.peer,
         peer_name=session.peer_name,
+        principal=str(session.principal),
         state=session.state.value,
         wire=session.wire,
         reason=session.reason,

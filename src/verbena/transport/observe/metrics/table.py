@@ -188,7 +188,7 @@ METRICS: tuple[Metric, ...] = (
         "verbena_refused_total",
         "counter",
         ("reason",),
-        "Rejected handshakes and links, by error code.",
+        "Rejected handshakes, links and cluster messages, by error code.",
         lambda now: _by_reason(now.refused),
     ),
     Metric(

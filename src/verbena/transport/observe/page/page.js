@@ -149,12 +149,12 @@ function sessions(status, before, seconds) {
   const work = (session) => Object.values(session?.wires || {}).reduce((sum, one) => sum + one.send_ops + one.recv_ops + one.read_ops + one.write_ops, 0);
   const moods = { connected: "good", disconnected: "warn", unavailable: "bad", failed: "bad" };
   const rows = status.sessions.map((session) => [
-    session.peer_name, session.peer, { text: session.state, mood: moods[session.state] || "" }, session.wire || "–", session.reason,
+    session.peer_name, session.peer, session.principal, { text: session.state, mood: moods[session.state] || "" }, session.wire || "–", session.reason,
     age(session.age_s), past.has(session.id) ? rate(Math.max(0, (work(session) - work(past.get(session.id))) / seconds)) : "–",
   ]);
   const more = status.sessions_open - status.sessions.length;
   fill("sessions-body", rows.length
-    ? table("Sessions", ["peer", "address", "state", "wire", "reason", "age", "operations"], rows, [5, 6])
+    ? table("Sessions", ["peer", "address", "principal", "state", "wire", "reason", "age", "operations"], rows, [6, 7])
     : empty("No session is open."), ...(more > 0 ? [empty(`and ${more} less active sessions`)] : []));
 }
 

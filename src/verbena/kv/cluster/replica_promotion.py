@@ -15,7 +15,7 @@ from verbena.errors import VerbenaError, setup_error
 from verbena.kv.cluster.current_map import CurrentMap
 from verbena.kv.cluster.member_sessions import MemberSessions
 from verbena.kv.cluster.slot_guard import SlotGuard
-from verbena.shards.cluster_map import ClusterMap
+from verbena.shards.cluster_map import ClusterMap, Member
 from verbena.shards.election import Standing, successor
 from verbena.shards.envelope import Kind
 from verbena.shards.slots import SLOTS
@@ -28,7 +28,7 @@ log = logging.getLogger("verbena.kv.cluster")
 _YIELD_S = 5.0
 
 
-class Failover:
+class ReplicaPromotion:
     """`replication` returns the server's Replication; None if replication is off. `announce` publishes a text
     together with this node's lease."""
 
@@ -83,10 +83,10 @@ class Failover:
         replication, primary = self._replication(), map.replicas.get(self._member)
         if replication is not None and primary is not None:
             member, link = map.members[primary], replication.link
-            if link is None or (link.host, link.port) != (member.host, member.port):
+            if link is None or (link.host, link.port, link.sessions) != _address(member):
                 log.info("this node follows %s from epoch %d on", member.address, map.epoch)
                 self._standing = None
-                replication.follow(member.host, member.port)
+                replication.follow(member.host, member.port, sessions=member.sessions)
         if self.is_yielding and not map.slots_of(self._member):
             self._end_yield()
 
@@ -118,7 +118,7 @@ class Failover:
             if self._standing is not None:  # the primary is back
                 self._standing = None
                 member = self._map.map.members[primary]
-                replication.follow(member.host, member.port)
+                replication.follow(member.host, member.port, sessions=member.sessions)
             return None
         if self._standing is None or self._standing.primary != primary:
             position = replication.stop_following()
@@ -201,3 +201,7 @@ class Failover:
                 detail = f"{position - self.position} bytes of the log are missing"
                 raise setup_error("not_ready", operation="fail over", detail=detail)
             await asyncio.sleep(0.002)
+
+
+def _address(member: Member) -> tuple[str, int, str]:
+    return member.host, member.port, member.sessions

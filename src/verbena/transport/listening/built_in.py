@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from verbena.errors import setup_error
+from verbena.transport.blocking.handlers import InThread
+from verbena.transport.codecs.codec import OWN_PREFIX
 from verbena.transport.failover.drill import MAX_REST_S, drill_for
 from verbena.transport.observe.status import MAX_SESSIONS, status
-from verbena.transport.session import OWN_PREFIX, Handler, Request
+from verbena.transport.session import Handler, Request
 
 if TYPE_CHECKING:
     from verbena.transport.node import Node
@@ -42,7 +44,7 @@ async def _drill(node: Node, request: Request, arguments: Mapping[str, Any]) -> 
 BUILT_IN: Mapping[str, BuiltIn] = {"verbena.status": _status, "verbena.drill": _drill}
 
 
-def with_built_ins(node: Node, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
+def with_built_ins(node: Node, handlers: Mapping[str, Handler | InThread]) -> dict[str, Handler | InThread]:
     """Returns the program's handlers and the built-in ones. invalid_argument if a program's handler has a
     reserved name."""
     for name in handlers:
@@ -54,6 +56,8 @@ def with_built_ins(node: Node, handlers: Mapping[str, Handler]) -> dict[str, Han
 
 def _handler(node: Node, answer: BuiltIn) -> Handler:
     async def handle(request: Request) -> bytes:
+        if why := node.refuses_administration(request.session):
+            raise PermissionError(why)
         if len(request.payload) > MAX_REQUEST_BYTES:
             raise ValueError(f"the arguments have {MAX_REQUEST_BYTES} bytes at most")
         arguments = json.loads(request.payload) if request.payload else {}

@@ -1,16 +1,12 @@
-"""The nodes of Dask's comms: one for each event loop that connects, while it has comms."""
+"""The configuration of Dask's comms."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import ssl
-import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from verbena import Node
 from verbena.config import Config, load
 from verbena.transport import Settings
 from verbena.transport.configured import client_tls, server_tls, settings_from
@@ -60,51 +56,3 @@ def setup_for(connection_args: Mapping[str, Any]) -> Setup:
         retry_delay_ms=min(settings.retry_delay_ms, _MAX_RETRY_DELAY_MS),
     )
     return Setup(config, settings)
-
-
-@dataclass(eq=False)
-class _Shared:
-    """An event loop's node with its number of users."""
-
-    making: asyncio.Lock = field(default_factory=asyncio.Lock)
-    node: Node | None = None
-    users: int = 0
-
-
-_shared: dict[tuple[asyncio.AbstractEventLoop, tuple[str, ...]], _Shared] = {}
-
-
-async def borrow_node(settings: Settings) -> Node:
-    """Returns the running loop's node, created if needed; the caller must return_node() it."""
-    key = (asyncio.get_running_loop(), settings.wires)
-    shared = _shared.setdefault(key, _Shared())
-    shared.users += 1
-    try:
-        async with shared.making:
-            if shared.node is None:
-                shared.node = await asyncio.to_thread(Node, settings, by_loop=True)
-            return shared.node
-    except BaseException:
-        _release(key, shared)
-        raise
-
-
-def return_node(node: Node) -> None:
-    """Call it on the loop that borrowed the node. The last user closes the node, in the background."""
-    for key, shared in list(_shared.items()):
-        if shared.node is node:
-            _release(key, shared)
-
-
-def _release(key: tuple[asyncio.AbstractEventLoop, tuple[str, ...]], shared: _Shared) -> None:
-    shared.users -= 1
-    if shared.users == 0:
-        _shared.pop(key, None)
-        if shared.node is not None:
-            arguments = (shared.node,)
-            threading.Thread(target=_close, args=arguments, name="verbena close node", daemon=True).start()
-
-
-def _close(node: Node) -> None:
-    with contextlib.suppress(RuntimeError):  # the interpreter is shutting down
-        node.close()
