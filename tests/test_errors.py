@@ -6,6 +6,7 @@ import ast
 import asyncio
 import copy
 import errno
+import os
 import pickle
 import re
 import resource
@@ -37,7 +38,8 @@ SETUP_CODES = re.findall(
     """
     memlock no_device port_down no_gid provider_missing huge_pages address_in_use unreachable
     connect_timeout rejected credentials version_mismatch bad_transition missing_attribute queue_full
-    cq_overrun closed foreign_pd buffer_readonly buffer_not_contiguous out_of_range limit_exceeded
+    no_such_region region_not_permitted package_missing
+    cq_overrun closed forked foreign_pd buffer_readonly buffer_not_contiguous out_of_range limit_exceeded
     fd_limit not_permitted unsupported_opcode unsupported_provider peer_died bad_message invalid_argument
     downgrade no_common_wire session_unknown peer_restarted resume_timeout stale_attempt drill session_failed
     call_timeout remote_failure no_such_method peer_busy region_denied message_too_long damaged
@@ -48,7 +50,7 @@ SETUP_CODES = re.findall(
     tls_wrong_host tls_plain_peer tls_required tls_refused tls_revoked
     bad_configuration configuration_file peer_refused
     bad_envelope bad_checkpoint bad_cluster_map map_conflict map_refused map_store map_store_timeout
-    map_not_asked lease_lost not_ready move_failed
+    map_not_asked lease_lost not_ready move_failed not_a_member
     """,
 )
 
@@ -172,6 +174,12 @@ def test_every_class_is_raised_by_some_failure() -> None:
         ("queue_full", errors.QueueFullError),
         ("queue_full", errors.BusyError),
         ("connect_timeout", TimeoutError),
+        ("call_timeout", TimeoutError),
+        ("peer_died", ConnectionError),
+        ("resume_timeout", ConnectionError),
+        ("unreachable", OSError),
+        ("address_in_use", OSError),
+        ("credentials", PermissionError),
         ("no_device", errors.UnavailableError),
         ("bad_transition", errors.StateError),
         ("foreign_pd", errors.DeniedError),
@@ -295,6 +303,17 @@ def test_an_error_survives_pickling(code: str) -> None:
         assert type(twin) is type(error)
         assert vars(twin) == vars(error)
         assert (twin.errno, twin.args, str(twin)) == (errno.EIO, error.args, str(error))
+        assert getattr(twin, "strerror", None) == getattr(error, "strerror", None)
+
+
+def test_an_error_of_the_system_has_its_errno_and_text() -> None:
+    """`except OSError as error` finds what the socket module would have set."""
+    error = setup_error("address_in_use", operation="listen", errno=errno.EADDRINUSE)
+    assert isinstance(error, OSError)
+    assert (error.errno, error.strerror) == (errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+    without = setup_error("unreachable", operation="connect")
+    assert isinstance(without, OSError)
+    assert (without.errno, without.strerror) == (None, None)
 
 
 def test_a_timeout_is_what_asyncio_callers_catch() -> None:

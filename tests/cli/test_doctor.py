@@ -311,6 +311,14 @@ def test_a_process_on_another_numa_node_is_a_warning(roots):
     assert (near.verdict, near.finding) == (OK, "1; buffers on node 1")
 
 
+@pytest.mark.parametrize(("windows", "verdict"), [("type 2B", OK), ("none: a registration replaces", WARN)])
+def test_a_device_without_memory_windows_is_a_warning(roots, windows, verdict):
+    """Without them, memory lent to one session is not protected from the others."""
+    equipped = device(port(), capabilities={"memory_windows": windows})
+    found = only(devices.check_device(equipped, roots), "memory windows")
+    assert (found.verdict, found.finding) == (verdict, windows.partition(":")[0])
+
+
 def test_a_device_that_does_not_open_is_an_error(roots):
     """The reason is the provider's."""
     (found,) = devices.check_device(device(reason="it does not open"), roots)
@@ -338,6 +346,15 @@ def test_a_low_memlock_limit_is_a_warning_with_a_remedy(roots):
     assert EXPLANATIONS["memlock"].remedy in found.remedy
     limit(roots, memlock="65536 unlimited")
     assert limits.check_memlock(roots).remedy.startswith("ulimit -l unlimited     (this shell)\n")
+
+
+def test_a_service_notes_a_low_memlock_limit_if_it_uses_devices(roots):
+    """Wires without devices lock nothing."""
+    limit(roots, memlock="65536 65536")
+    assert "may lock 64 KiB" in limits.memlock_note(["shm", "ibv"], roots)
+    assert limits.memlock_note(["shm", "iwarp"], roots) == ""
+    limit(roots, memlock="unlimited unlimited")
+    assert limits.memlock_note(["ibv"], roots) == ""
 
 
 def test_a_capability_lifts_the_limit_of_locked_memory(roots):

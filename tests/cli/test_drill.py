@@ -15,7 +15,7 @@ def test_sessions_of_a_running_node_recover_and_return(verbena, start_node):
     """A session continues on its wire, or on the next one until the rest has passed; the report has the
     times."""
     address = start_node(VERBENA_SESSION_ALLOW_DRILL="true")
-    with library.connect_blocking(address) as session:
+    with library.sync.connect(address) as session:
         answer = json.loads(
             verbena("failover-drill", address, "--session", f"{session.id:x}", "--rest", "0", "--json").stdout
         )

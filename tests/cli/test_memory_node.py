@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 import verbena as package
-from verbena import errors, far
+from verbena import _native, errors, far
 from verbena.transport import Session, SessionState, Settings
 
 COMMAND = [sys.executable, "-m", "verbena.cli", "memory-node"]
@@ -70,7 +71,7 @@ def running(*arguments: str, listen: str = "127.0.0.1:0", resume_timeout_s: int 
 
 
 def connect(node: Running, wire: str | None = None) -> Session:
-    return package.connect_blocking(node.address, wire=wire, config=HASTY)
+    return package.sync.connect(node.address, wire=wire, config=HASTY)
 
 
 @pytest.mark.parametrize("wire", ["shm", "iwarp"])
@@ -82,7 +83,7 @@ def test_it_serves_arrays_to_another_process(wire: str) -> None:
         with connect(node, wire) as session:
             assert session.wire == wire
             assert far.stat(session)["size"] == 16 << 20
-            with far.allocate(session, near.dtype, near.shape, name="numbers") as array:
+            with far.zeros(session, near.shape, near.dtype, name="numbers") as array:
                 array[:] = near
         with connect(node) as session, far.attach(session, "numbers") as array:
             np.testing.assert_array_equal(array[::3], near[::3])
@@ -92,7 +93,7 @@ def test_it_serves_arrays_to_another_process(wire: str) -> None:
 def test_a_signal_ends_the_command_cleanly(number: signal.Signals) -> None:
     """Its clients are told at once, nothing is left behind, and the status is 128 + n."""
     with running("--size", "4MiB") as node, connect(node) as session:
-        array = far.allocate(session, "i4", 100)
+        array = far.zeros(session, 100, "i4")
         array[3] = 1
         status, said = node.end(number)
         assert status == 128 + number, said
@@ -104,32 +105,48 @@ def test_a_signal_ends_the_command_cleanly(number: signal.Signals) -> None:
         assert caught.value.peer == node.address
 
 
+@pytest.fixture
+def as_on_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is not told when a process of its host ends."""
+
+    def refuse(pid: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(_native.transport, "open_pidfd", refuse)
+
+
 @pytest.mark.parametrize("wire", ["shm", "iwarp"])
-def test_a_killed_node_is_a_broken_link_not_a_hang(wire: str) -> None:
+@pytest.mark.parametrize(("place", "code"), [("same host", "peer_died"), ("another host", "resume_timeout")])
+def test_a_killed_node_is_a_broken_link_not_a_hang(
+    wire: str, place: str, code: str, request: pytest.FixtureRequest
+) -> None:
     """Reads, flushes and calls raise an error that contains the attempts and their duration."""
+    if place == "another host":
+        request.getfixturevalue("as_on_another_host")
     with running("--size", "4MiB") as node, connect(node, wire) as session:
-        array = far.allocate(session, "i4", (1000, 100), cache_bytes=64 << 10, block_bytes=4096)
+        array = far.zeros(session, (1000, 100), "i4", cache_bytes=64 << 10, block_bytes=4096)
         array[:] = 1
         array[5] = 2
         node.end(signal.SIGKILL)
         start = time.monotonic()
         with pytest.raises(errors.BrokenLinkError) as caught:
             array[:]
-        assert time.monotonic() - start < 30
-        assert caught.value.code == "resume_timeout"
+        assert time.monotonic() - start < (30 if code == "resume_timeout" else 1)
+        assert caught.value.code == code
         assert caught.value.peer == node.address
         assert session.state is SessionState.FAILED
         uncached = far.Array(session, array.remote, "i4", 10, cache_bytes=0)
         for attempt in (array.flush, lambda: uncached[0], lambda: far.stat(session)):
             with pytest.raises(errors.BrokenLinkError) as caught:
                 attempt()
-            assert caught.value.code == "resume_timeout"
+            assert caught.value.code == code
 
 
+@pytest.mark.usefixtures("as_on_another_host")
 def test_a_restarted_node_is_detected() -> None:
     """Its memory is lost: the client gets peer_restarted, and can allocate again."""
     with running("--size", "4MiB", resume_timeout_s=20) as node, connect(node) as session:
-        array = far.allocate(session, "i4", 1000, cache_bytes=0)
+        array = far.zeros(session, 1000, "i4", cache_bytes=0)
         array[:] = 1
         node.end(signal.SIGKILL)
         with running("--size", "4MiB", listen=node.address) as successor:
@@ -139,18 +156,18 @@ def test_a_restarted_node_is_detected() -> None:
             with connect(successor) as again:
                 with pytest.raises(errors.DeniedError, match="earlier run"):
                     far.Array(again, array.remote, "i4", 1000)[0]
-                assert not far.allocate(again, "i4", 1000)[:].any()
+                assert not far.zeros(again, 1000, "i4")[:].any()
 
 
 def test_the_memory_of_a_killed_client_is_freed() -> None:
-    """It is freed when the session can no longer resume."""
+    """It is freed when the process has ended, as its session cannot resume."""
     program = (
         "import sys, os, verbena; from verbena import far\n"
-        f"session = verbena.connect_blocking(sys.argv[1], secret={SECRET!r})\n"
-        "far.allocate(session, 'u1', 1 << 20); far.allocate(session, 'u1', 4096, name='kept')\n"
+        f"session = verbena.sync.connect(sys.argv[1], secret={SECRET!r})\n"
+        "far.zeros(session, 1 << 20, 'u1'); far.zeros(session, 4096, 'u1', name='kept')\n"
         "os.kill(os.getpid(), 9)"
     )
-    with running("--size", "4MiB", resume_timeout_s=1) as node:
+    with running("--size", "4MiB", resume_timeout_s=60) as node:
         done = subprocess.run([sys.executable, "-c", program, node.address], timeout=30, check=False)
         assert done.returncode == -signal.SIGKILL
         with connect(node) as session:
@@ -178,3 +195,11 @@ def test_the_configuration_sets_address_and_secret(verbena, tmp_path: Path) -> N
 def test_a_size_has_the_syntax_of_the_configuration(verbena, size: str) -> None:
     """Other text is wrong usage, with the reason."""
     assert "must be a size from" in verbena("memory-node", f"--size={size}", status=2).stderr
+
+
+def test_a_size_beyond_the_machines_memory_is_refused(verbena) -> None:
+    """With both sizes, instead of failing later at an allocation."""
+    done = verbena("memory-node", "--size", "900TiB", "--listen", "127.0.0.1:0", status=1)
+    assert "bytes of memory" in done.stderr
+    assert str(900 << 40) in done.stderr
+    assert "Traceback" not in done.stderr

@@ -25,7 +25,7 @@ def busy(start_node) -> Iterator[str]:
     """A node with one iwarp session that makes calls continuously."""
     address = start_node(VERBENA_SESSION_NODE_NAME="kitchen")
     stop = threading.Event()
-    with library.connect_blocking(address, wire="iwarp") as session:
+    with library.sync.connect(address, wire="iwarp") as session:
 
         def call() -> None:
             while not stop.is_set():
@@ -114,6 +114,7 @@ def _status(at: float, received: int, buckets: list[list[int]], **more: object) 
         "state": "connected",
         "wire": "shm",
         "reason": "",
+        "principal": "uid:0",
         "age_s": 90.0,
         "wires": {"shm": counters},
     }

@@ -37,7 +37,7 @@ def mistakes(text: str | bytes) -> tuple[ConfigurationProblem, ...]:
         ("[network]\nRDMA_ENABLED = true", "did you mean rdma_enabled?"),
         ("[network]\ncq_size = 1", "it belongs in [network.rdma]"),
         ("rdma_device = 1", "it belongs in [network] or [replication]"),
-        ("[session]\nport = 1", "did you mean listen_port?"),
+        ("[session]\nport = 1", "did you mean data_port?"),
         ("[session]\nzzzzzzzzzzzzz = 1", "there is no key session.zzzzzzzzzzzzz"),
         ('network.rdma_fallback = "udp"', '"tcp", "quic" or "none", not "udp"'),
         ('network.rdma_fallback = "TCP"', 'did you mean "tcp"?'),

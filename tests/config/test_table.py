@@ -104,6 +104,14 @@ def examples(key: Key) -> tuple[list[Any], list[Any]]:
     if key.path == "cluster.map_store":
         wrong = ["", "map.db", "redis://host", "etcd://", "etcdss://host", 1]
         return ["sqlite:///var/map.db", "etcd://host:2379/one", "etcds://host:2379"], wrong
+    if key.name == "host_names":
+        wrong = ["a.example:80", "a,", ",a", "a b", "a..b", "http://a", "*", 1]
+        return ["", "store-1", "a.example,b.example", "a, b.example"], wrong
+    if key.path == "session.allow_uids":
+        return ["", "1000", "0,1000,65534"], ["a", "1000,", "-1", "1 2", 1000]
+    if key.path == "kv.session_users":
+        wrong = ["secret", "secret=", ",secret=a", "secret=a,", "uid:me=a", "pid:1=a", "secret=a b", 1]
+        return ["", "secret=a", "certificate:DNS:web=web, uid:1000=app,certificate:URI:x=y=z"], wrong
     if key.path == "cluster.announce_address":
         return ["", "10.0.0.1", "::1", "host"], ["a b", "[::1]", "host/24", "x" * 254, 1]
     if key.path in ("replication.primary_user", "cluster.etcd.user"):
@@ -246,6 +254,7 @@ BROKEN_RULES = [
     ({"tls.key": "a.pem"}, "a key needs a certificate"),
     ({"cluster.etcd.key": "a.pem"}, "a key needs a certificate"),
     ({"cluster.etcd.ca": "ca.pem"}, "certificates need TLS"),
+    ({"kv.session_users": "secret=a, secret=b"}, "each principal has one user"),
     ({"cluster.etcd.user": "node"}, "a user needs a password"),
     ({"tls.require_client_certificate": True}, "client certificates need TLS"),
     ({"session.listen_address": "0.0.0.0"}, "need a secret or certificates"),

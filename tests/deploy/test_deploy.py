@@ -1,12 +1,10 @@
-"""What operators take: alerts and dashboard, units, the container's recipe, the source distribution."""
+"""What operators take: alerts and dashboard, the container's recipe, the source distribution."""
 
 from __future__ import annotations
 
-import configparser
 import importlib.util
 import io
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -20,7 +18,6 @@ from verbena.cli.app import build_parser
 from verbena.transport.observe.metrics.table import METRICS
 
 ROOT = Path(__file__).parents[2]
-UNITS = sorted((ROOT / "deploy/systemd").glob("*.service"))
 NAMES = {metric.name for metric in METRICS} | {
     f"{metric.name}_{part}"
     for metric in METRICS
@@ -74,38 +71,20 @@ def test_the_dashboard_is_the_one_that_its_table_makes() -> None:
     assert (ROOT / "deploy/grafana/verbena.json").read_text() == tool("dashboard").text()
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_a_units_command_is_one_that_verbena_has(unit: Path) -> None:
-    """The line is parsed as the program would, with its variables filled in."""
-    found = configparser.ConfigParser(strict=False, interpolation=None)
-    found.optionxform = str  # type: ignore[assignment,method-assign]
-    found.read_string(unit.read_text())
-    service = found["Service"]
-    words = service["ExecStart"].split()
-    values = {"${SIZE}": "1GiB", "${FOLDER}": "/srv", "$OPTIONS": "--writable"}
-    assert words[0] == "/usr/local/bin/verbena"
-    build_parser().parse_args([values.get(word, word) for word in words[1:]])
-    assert service["LimitMEMLOCK"] == "infinity"
-    assert service["User"] == "verbena"
-
-
-def test_systemd_takes_the_units() -> None:
-    """Its own check finds nothing but that the program is not installed in /usr/local here."""
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("systemd-analyze is not installed")
-    done = subprocess.run(
-        ["systemd-analyze", "verify", *map(str, UNITS)], capture_output=True, text=True, check=False
-    )
-    complaints = [line for line in done.stderr.splitlines() if "verbena" in line]
-    assert [line for line in complaints if "/usr/local/bin/verbena is not executable" not in line] == []
-
-
 def test_the_containers_recipe_uses_files_and_commands_that_there_are() -> None:
     recipe = (ROOT / "Dockerfile").read_text()
     for line in re.findall(r"^COPY (?!--from)(.*)$", recipe, flags=re.MULTILINE):
         assert all((ROOT / name).exists() for name in line.split()[:-1]), line
     (command,) = re.findall(r"^CMD (\[.*\])$", recipe, flags=re.MULTILINE)
     build_parser().parse_args(yaml.safe_load(command))
+
+
+@pytest.mark.parametrize("recipe", ["Dockerfile", "Dockerfile.rdma"])
+def test_an_image_serves_metrics_on_loopback_only(recipe: str) -> None:
+    """They have no access control, and with --network host the container's addresses are the host's."""
+    text = (ROOT / recipe).read_text()
+    assert set(re.findall(r"METRICS_LISTEN=(\S+):", text)) <= {"127.0.0.1"}
+    assert "9121" not in " ".join(re.findall(r"^EXPOSE (.*)$", text, flags=re.MULTILINE))
 
 
 def test_the_source_distribution_has_what_a_build_needs_and_nothing_built() -> None:

@@ -27,12 +27,17 @@ ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "Dockerfile.rdma"
 FILES = sorted((ROOT / "deploy/registry").glob("docker-compose*.yml"))
 SECRET = "a secret for the test's own nodes"
+SECRET_NAME = "session-secret"
 
 
-def compose(file: Path) -> dict[str, Any]:
-    text = re.sub(r"\$\{VERBENA_SESSION_SECRET:\?[^}]*\}", SECRET, file.read_text())
+def compose(file: Path, folder: Path) -> dict[str, Any]:
+    """The document, with its secret in a file of the test: compose mounts it in /run/secrets."""
+    text = file.read_text()
     assert "${" not in text
-    found: dict[str, Any] = yaml.safe_load(text)
+    secret = folder / SECRET_NAME
+    secret.write_text(SECRET)
+    secret.chmod(0o400)
+    found: dict[str, Any] = yaml.safe_load(text.replace(f"/run/secrets/{SECRET_NAME}", str(secret)))
     return found
 
 
@@ -50,15 +55,21 @@ def loaded(service: dict[str, Any]) -> config.Config:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_three_nodes_know_each_other_and_share_a_secret(file: Path) -> None:
-    services = compose(file)["services"]
+def test_three_nodes_know_each_other_and_share_a_secret(file: Path, tmp_path: Path) -> None:
+    """A secret of compose, which is in no environment; git ignores its file."""
+    document = compose(file, tmp_path)
+    services = document["services"]
+    assert document["secrets"] == {SECRET_NAME: {"file": f"./{SECRET_NAME}"}}
+    assert f"/deploy/registry/{SECRET_NAME}" in (ROOT / ".gitignore").read_text().splitlines()
     assert sorted(services) == ["node1", "node2", "node3"]
     listening = set()
     for name, service in services.items():
         found = loaded(service)
+        assert service["secrets"] == [SECRET_NAME]
+        assert SECRET not in service["environment"].values()
         assert found.registry.rdma_enabled
         assert found.session.node_name == name
-        assert found.session.secret.reveal() == SECRET
+        assert config.read_secret(found).reveal() == SECRET
         host = "127.0.0.1" if service.get("network_mode") == "host" else name
         listening.add(f"{host}:{found.registry.rdma_listen_port}")
         assert found.registry.folder.startswith("/var/lib/verbena/")
@@ -68,7 +79,7 @@ def test_three_nodes_know_each_other_and_share_a_secret(file: Path) -> None:
 def test_only_the_one_with_devices_has_them() -> None:
     for file in FILES:
         with_devices = "rdma" in file.name
-        document = compose(file)
+        document = yaml.safe_load(file.read_text())
         for service in document["services"].values():
             assert (service.get("devices") == ["/dev/infiniband"]) is with_devices
             assert (service.get("cap_add") == ["IPC_LOCK"]) is with_devices
@@ -87,6 +98,18 @@ def test_the_recipe_uses_files_and_commands_that_there_are() -> None:
     assert json.loads(entry) == ["verbena", "registry"]
     build_parser().parse_args(["registry", *json.loads(command)])
     assert recipe_environment()["VERBENA_REGISTRY_LISTEN_ADDRESS"] == "0.0.0.0"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_who_may_delete_without_a_login_is_on_this_machine(file: Path, tmp_path: Path) -> None:
+    """Ports are published on loopback; in the host's network the node itself listens there."""
+    for service in compose(file, tmp_path)["services"].values():
+        keys = loaded(service).registry
+        assert keys.anonymous == "delete"
+        if service.get("network_mode") == "host":
+            assert keys.listen_address == "127.0.0.1"
+        else:
+            assert all(port.startswith("127.0.0.1:") for port in service["ports"])
 
 
 @pytest.mark.parametrize("recipe", [RECIPE, ROOT / "Dockerfile"], ids=lambda recipe: recipe.name)
@@ -140,7 +163,7 @@ def test_the_three_nodes_without_devices_give_blobs_to_each_other(
     nodes: dict[str, str], tmp_path: Path
 ) -> None:
     """The file's own commands and variables, in three network namespaces; the TCP wire is what they have."""
-    document = compose(ROOT / "deploy/registry/docker-compose.yml")
+    document = compose(ROOT / "deploy/registry/docker-compose.yml", tmp_path)
     running = []
 
     def request(node: str, method: str, path: str, file: str = "") -> tuple[int, str, str]:

@@ -20,5 +20,5 @@ def serving() -> Iterator[Serving]:
 
 @pytest.fixture(params=["shm", "iwarp"])
 def session(request: pytest.FixtureRequest, serving: Serving) -> Iterator[Session]:
-    with verbena.connect_blocking(serving.address, secret=SECRET, wire=request.param) as connected:
+    with verbena.sync.connect(serving.address, secret=SECRET, wire=request.param) as connected:
         yield connected

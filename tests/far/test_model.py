@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from support.far_node import Serving
 
 import verbena
 from verbena import far
-from verbena.far.allocator import ALIGNMENT, FirstFit
-from verbena.far.ranges import Ranges
 from verbena.transport import Session
 
 ROWS, COLUMNS = 40, 5
@@ -43,8 +40,8 @@ steps = st.one_of(
 
 @pytest.fixture(scope="module")
 def remote(serving: Serving) -> Any:
-    with verbena.connect_blocking(serving.address, secret="correct horse battery staple") as session:
-        yield session, far.allocate(session, "i4", (ROWS, COLUMNS)).remote
+    with verbena.sync.connect(serving.address, secret="correct horse battery staple") as session:
+        yield session, far.zeros(session, (ROWS, COLUMNS), "i4").remote
 
 
 @given(
@@ -74,43 +71,3 @@ def test_any_sequence_of_operations_equals_numpy(
             assert array.stats().get("cached_bytes", 0) <= sizes[0]
     with far.Array(session, region, "i4", near.shape, cache_bytes=0) as landed:
         np.testing.assert_array_equal(landed[:], near)
-
-
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20))), st.integers(0, 50), st.integers(0, 20))
-def test_ranges_are_a_set(added: list[tuple[int, int]], start: int, length: int) -> None:
-    """Offsets may be added in any order; the ranges never touch."""
-    ranges, model = Ranges(), set[int]()
-    for first, count in added:
-        ranges.add(first, first + count)
-        model |= set(range(first, first + count))
-    known = list(ranges)
-    assert {offset for a, b in known for offset in range(a, b)} == model
-    assert all(a < b for a, b in known)
-    assert all(b < c for (_, b), (c, _) in itertools.pairwise(known))
-    asked = set(range(start, start + length))
-    assert ranges.covers(start, start + length) == (asked <= model)
-    assert {o for a, b in ranges.gaps(start, start + length) for o in range(a, b)} == asked - model
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5 * ALIGNMENT)), max_size=40), st.integers(0, 3))
-def test_allocations_never_overlap(script: list[tuple[bool, int]], odd: int) -> None:
-    """First fit; freed neighbours merge; None only if no free part is large enough."""
-    size = 20 * ALIGNMENT + odd
-    space, taken = FirstFit(size), dict[int, int]()
-    for is_free, number in script:
-        if is_free and taken:
-            offset = sorted(taken)[number % len(taken)]
-            space.free(offset)
-            del taken[offset]
-            continue
-        found = space.allocate(number)
-        if found is None:
-            assert space.largest_free < max(1, -(-number // ALIGNMENT)) * ALIGNMENT
-            continue
-        assert found % ALIGNMENT == 0
-        assert found + number <= size
-        assert all(found + number <= start or start + length <= found for start, length in taken.items())
-        taken[found] = max(number, 1)
-    for offset in taken:
-        space.free(offset)
-    assert (space.free_bytes, space.largest_free) == (size, size)

@@ -35,7 +35,7 @@ def served(folder: Path, *, writable: bool = True) -> Iterator[str]:
 
     async def serve() -> None:
         server = FileServer(folder, writable=writable)
-        async with await verbena.listen("127.0.0.1:0", handlers=server.handlers) as listener:
+        async with verbena.listen("127.0.0.1:0", handlers=server.handlers) as listener:
             stop = asyncio.Event()
             found.update(address=listener.address, loop=asyncio.get_running_loop(), stop=stop)
             ready.set()

@@ -1,5 +1,5 @@
-"""The wall clock jumps under sessions, by years and by hours: nothing that lives notices. What may look at it
-is a certificate's validity, and only when somebody calls anew. The guest's clock is set, so here only."""
+"""The wall clock jumps by years and by hours while sessions are open, which do not notice. Only the validity
+of certificates depends on it, in new handshakes. The guest's clock is set, so these tests run there only."""
 
 import asyncio
 import time
@@ -13,6 +13,7 @@ import verbena
 from verbena import errors
 from verbena.transport import Listener, Request, Session, SessionState, Settings
 from verbena.transport.handshake.tls import client_context, server_context
+from verbena.transport.opening import Opening
 from verbena.verbs import IwarpOptions, QuicOptions, Tls
 
 SECRET = b"correct horse battery staple"
@@ -29,7 +30,7 @@ SETTINGS = Settings(
 
 
 class Clock:
-    """The wall clock, to be mistreated."""
+    """The wall clock, to be set and restored."""
 
     def __init__(self) -> None:
         self._true = time.clock_gettime(time.CLOCK_REALTIME) - time.monotonic()
@@ -37,7 +38,7 @@ class Clock:
     def jump(self, seconds: float) -> None:
         time.clock_settime(time.CLOCK_REALTIME, time.clock_gettime(time.CLOCK_REALTIME) + seconds)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         time.clock_settime(time.CLOCK_REALTIME, self._true + time.monotonic())
 
 
@@ -47,7 +48,7 @@ def clock(in_the_testbed: None) -> Iterator[Clock]:
     try:
         yield clock
     finally:
-        clock.mend()
+        clock.restore()
 
 
 @pytest.fixture(params=[YEARS, HOURS], ids=["years ahead", "hours back"])
@@ -150,10 +151,10 @@ async def test_a_lost_link_is_resumed(wire, jump):
         waiting = asyncio.ensure_future(session.call("wait", b"once", timeout_s=120))
         await until(lambda: server.runs == ["wait"])
         session.break_link(rest_s=0.5)
-        assert await asyncio.to_thread(session.wait_for, SessionState.DISCONNECTED, 60)
-        assert await asyncio.to_thread(served.wait_for, SessionState.DISCONNECTED, 60)
+        assert await asyncio.to_thread(session.sync.wait_for, SessionState.DISCONNECTED, 60)
+        assert await asyncio.to_thread(served.sync.wait_for, SessionState.DISCONNECTED, 60)
         jump()
-        assert await asyncio.to_thread(session.wait_for, SessionState.CONNECTED, 60)
+        assert await asyncio.to_thread(session.sync.wait_for, SessionState.CONNECTED, 60)
         server.let_go.set()
         assert await waiting == b"once"
         assert server.runs == ["wait"]
@@ -168,7 +169,7 @@ async def test_a_new_session_opens(jump):
         await verbena.connect(listener.address, wire="iwarp", config=SETTINGS) as old,
     ):
         jump()
-        async with await verbena.connect(listener.address, wire="iwarp", config=SETTINGS) as new:
+        async with verbena.connect(listener.address, wire="iwarp", config=SETTINGS) as new:
             assert new.peer_epoch == old.peer_epoch
             for session in (old, new):
                 await is_well(session)
@@ -176,19 +177,19 @@ async def test_a_new_session_opens(jump):
 
 
 class Recorder:
-    """Stands between a client and a listener, and keeps what the client said."""
+    """Stands between a client and a listener, and keeps what the client sent."""
 
     def __init__(self, listener: Listener) -> None:
         host, _, port = listener.address.rpartition(":")
         self._target = (host, int(port))
-        self.said = b""
+        self.hello = b""
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         behind, ahead = await asyncio.open_connection(*self._target)
 
         async def pass_on() -> None:
             while data := await reader.read(4096):
-                self.said += data
+                self.hello += data
                 ahead.write(data)
             ahead.close()
 
@@ -200,16 +201,16 @@ class Recorder:
 
 
 async def test_a_recorded_hello_opens_nothing_at_the_hour_it_was_recorded(clock):
-    """What keeps a hello fresh are both ends' nonces: with the clock put back to when it was said, and a day
-    later, a replay is refused, with a reason, and counted; the session it opened goes on."""
+    """Both ends' nonces keep a hello fresh: with the clock set to the time at which it was sent, and a day
+    later, a replay is refused with a reason and counted; the session that it opened continues."""
     server = Server()
     async with await server.listen(replace(SETTINGS, wires=("ibv",))) as listener:
         recorder = Recorder(listener)
         async with await asyncio.start_server(recorder.take, ADDRESS, 0) as relay:
             port = relay.sockets[0].getsockname()[1]
             chosen = replace(SETTINGS, wires=("ibv",))
-            async with await verbena.connect(f"{ADDRESS}:{port}", wire="ibv", config=chosen) as session:
-                hello = recorder.said
+            async with verbena.connect(f"{ADDRESS}:{port}", wire="ibv", config=chosen) as session:
+                hello = recorder.hello
                 assert hello.startswith(b"VRBN")
                 for number, seconds in enumerate((HOURS, -2 * HOURS, 86400), 1):
                     clock.jump(seconds)
@@ -223,11 +224,11 @@ async def test_a_recorded_hello_opens_nothing_at_the_hour_it_was_recorded(clock)
                 await is_well(session)
 
 
-@pytest.mark.parametrize("outlived", ["listener", "caller"])
-async def test_certificates_bind_who_calls_anew(outlived, clock, authority):
-    """A session under TLS outlives its certificates. A new hello is refused by whoever sees that the other's
-    are over, or not valid yet; the caller knows why, and the listener counts it if it refused. Once the clock
-    is right again the caller is welcome."""
+@pytest.mark.parametrize("outlived", ["listener", "client"])
+async def test_certificates_are_checked_in_new_handshakes_only(outlived, clock, authority):
+    """A session with TLS outlives its certificates. A new handshake is refused by the end that sees that the
+    other's certificate has expired or is not valid yet; the client knows why, and the listener counts it if
+    it refused. When the clock is right again, connections succeed."""
     long, short = (authority.issue(str(d), names=f"IP:{ADDRESS}", days=d) for d in (20_000, 2))
     theirs, ours = (short, long) if outlived == "listener" else (long, short)
     wire = IwarpOptions(tls=Tls(certificate=long.certificate, key=long.key, authority=authority.ca))
@@ -235,21 +236,21 @@ async def test_certificates_bind_who_calls_anew(outlived, clock, authority):
     welcoming = server_context(certificate=theirs.certificate, key=theirs.key, ca=authority.ca)
     calling = client_context(certificate=ours.certificate, key=ours.key, ca=authority.ca)
 
-    async def connect() -> Session:
-        return await verbena.connect(listener.address, wire="iwarp", config=chosen, tls=calling)
+    def connect() -> Opening[Session]:
+        return verbena.connect(listener.address, wire="iwarp", config=chosen, tls=calling)
 
     server = Server()
-    async with await server.listen(chosen, tls=welcoming) as listener, await connect() as session:
-        # In the end nobody's is valid yet, and the caller sees it first.
+    async with await server.listen(chosen, tls=welcoming) as listener, connect() as session:
+        # In the end neither certificate is valid yet, and the client sees it first.
         for seconds in (YEARS, HOURS - YEARS):
             clock.jump(seconds)
             with pytest.raises(errors.DeniedError) as refusal:
                 await connect()
             assert refusal.value.code == "tls_expired"
-            assert listener.refused == ({"tls_expired": 1} if outlived == "caller" else {})
+            assert listener.refused == ({"tls_expired": 1} if outlived == "client" else {})
             await is_well(session)
-        clock.mend()
-        async with await connect() as new:
+        clock.restore()
+        async with connect() as new:
             await is_well(new)
         await is_well(session)
         assert session._native.links == 1

@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from support.rdma.link import connect_endpoints, drain, make_end, send, write
+from support.rdma.link import connect_endpoints, drain, make_end, send, statuses, write
 from support.rdma.pyverbs_peer import PyverbsPeer, meet
 
 from verbena import errors
@@ -66,6 +66,21 @@ def test_a_cable_that_loses_everything(cable):
         assert a.do(send(a.region(8)))[0].ok
         cable.drop("rxe2", 100)
         given_up(a, send(a.region(8)))
+
+
+def test_the_default_retries_end(cable):
+    """Seven retries are the largest number and the default; they end within half a second, as documented,
+    also on Soft-RoCE, for which this number itself means no end."""
+    with open_device("ibv:rxe1") as near, open_device("ibv:rxe2") as far:
+        a, b = make_end(near), make_end(far)
+        connect_endpoints(a, b)
+        b.expect(b.region(8))
+        assert a.do(send(a.region(8)))[0].ok
+        cable.drop("rxe2", 100)
+        start = time.monotonic()
+        a.qp.post_send(send(a.region(8)))
+        assert statuses(drain(a.cq, 1)) == [WcStatus.RETRY_EXC_ERR]
+        assert time.monotonic() - start < 4 * 8 * 4.096e-6 * 2**14 + 2, "a device may take four times as long"
 
 
 def test_a_cable_that_loses_some(cable):

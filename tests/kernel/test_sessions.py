@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.rdma.link import connect_managed, make_end, wait_until
 
 import verbena
 from verbena import config, errors
@@ -61,10 +62,10 @@ async def test_a_session_runs_over_ibv():
             assert await session.call("echo", bytes(size)) == bytes(size)
         region = listener.node.allocate(1 << 20, access=Access.ALL)
         data = bytes(range(256)) * 4096
-        await session.put(data, region.remote)
-        assert bytes(region.memory) == data
+        await session.write(region.remote, data)
+        assert bytes(region) == data
         back = bytearray(len(data))
-        await session.get(region.remote, back)
+        await session.read_into(region.remote, back)
         assert back == data
         assert await session.fetch_add(region.remote, 1) == int.from_bytes(data[:8], "little")
 
@@ -76,13 +77,13 @@ async def test_the_gid_that_is_configured_is_the_address(second_address):
         "[network.rdma]\nrecv_buffer_pool_size = 256\n"
     )
     chosen = replace(settings_from(config.loads(text)), secret=SECRET.encode())
-    async with await verbena.listen("0.0.0.0:0", config=chosen) as listener:
-        (offer,) = (offer for offer in listener._offers if offer.name == "ibv")
+    async with verbena.listen("0.0.0.0:0", config=chosen) as listener:
+        (offer,) = (offer for offer in listener._wire_listeners.offers if offer.name == "ibv")
         assert offer.address.startswith(f"{SECOND}:")
         address = f"{ADDRESS}:{listener.address.rpartition(':')[2]}"
-        async with await verbena.connect(address, wire="ibv", config=chosen) as session:
+        async with verbena.connect(address, wire="ibv", config=chosen) as session:
             (served,) = listener.sessions
-            assert await asyncio.to_thread(served.wait_for, SessionState.CONNECTED, 30)
+            assert await asyncio.to_thread(served.sync.wait_for, SessionState.CONNECTED, 30)
             assert served._link.connection.peer.startswith(f"{SECOND}:")
             assert session.wire == "ibv"
 
@@ -109,6 +110,83 @@ async def test_the_device_takes_over_from_tcp_before_tcp_is_given_up():
         assert states == [SessionState.CONNECTED]
 
 
+@pytest.mark.parametrize("traffic", ["busy", "idle"])
+async def test_calls_go_on_by_tcp_within_five_seconds_of_a_total_loss(cable, traffic):
+    """Nothing crosses the cable and no end is told. With default settings, calls work on the fallback within
+    5 s, also if the session is idle at first; when the cable works again, the session returns to it."""
+    near, far = (
+        replace(
+            Settings(secret=SECRET.encode(), recv_buffer_pool_size=256, wires=("ibv", "iwarp")),
+            devices={"ibv": device},
+        )
+        for device in ("rxe1", "rxe2")
+    )
+    handlers = {"echo": lambda request: request.payload}
+    async with (
+        await verbena.listen("10.9.0.2:0", handlers=handlers, config=far) as listener,
+        await verbena.connect(listener.address, config=near) as session,
+    ):
+        async with asyncio.timeout(60):
+            while session.wire != "ibv":  # a busy guest may have used the fallback first
+                assert await session.call("echo", b"soon") == b"soon"
+        assert await session.call("echo", b"before") == b"before"
+        for device in ("rxe1", "rxe2"):
+            cable.drop(device, 100)
+        lost = time.monotonic()
+        if traffic == "idle":
+            await asyncio.to_thread(wait_until, lambda: session.wire != "ibv", "the loss to be noticed", 60)
+        assert await session.call("echo", b"after") == b"after"
+        took_s = time.monotonic() - lost
+        print(f"from the loss to an answered call: {took_s:.2f} s")
+        assert took_s < 5
+        assert await asyncio.to_thread(session.sync.wait_for, SessionState.CONNECTED, 60)
+        assert session.wire == "iwarp"
+        for device in ("rxe1", "rxe2"):
+            cable.drop(device, 0)
+        async with asyncio.timeout(60):
+            while session.wire != "ibv":
+                assert await session.call("echo", b"still") == b"still"
+
+
+async def test_a_first_connection_does_not_wait_for_a_silent_device(cable):
+    """If nothing crosses the cable, a new session is open within 5 s, too."""
+    near, far = (
+        Settings(
+            secret=SECRET.encode(),
+            recv_buffer_pool_size=256,
+            wires=("ibv", "iwarp"),
+            devices={"ibv": device},
+        )
+        for device in ("rxe1", "rxe2")
+    )
+    async with verbena.listen("10.9.0.2:0", config=far) as listener:
+        for device in ("rxe1", "rxe2"):
+            cable.drop(device, 100)
+        start = time.monotonic()
+        async with verbena.connect(listener.address, config=near) as session:
+            took_s = time.monotonic() - start
+            print(f"connected over {session} after {took_s:.2f} s")
+            assert session.wire == "iwarp"
+            assert took_s < 5
+
+
+@pytest.mark.parametrize(
+    ("known", "words"), [(False, "no answer to ARP"), (True, "RoCE v2 needs UDP port 4791")]
+)
+def test_a_silent_path_is_a_timeout_that_names_what_was_not_answered(cable, known, words):
+    """Lost ARP is not reported as an address without a listener."""
+    with open_device("ibv:rxe1") as near, open_device("ibv:rxe2") as far:
+        connect_managed(make_end(near), make_end(far), address="10.9.0.2:0")
+        if not known:
+            subprocess.run(["ip", "neigh", "flush", "dev", "cable1"], check=True)
+        for device in ("rxe1", "rxe2"):
+            cable.drop(device, 100)
+        with pytest.raises(errors.TimedOutError) as silent:
+            near.connect_blocking(make_end(near).qp, "10.9.0.2:7999", timeout_s=1.0)
+        assert silent.value.code == "connect_timeout"
+        assert words in str(silent.value)
+
+
 def regions_of_rxe0() -> int:
     """As the kernel counts them."""
     shown = subprocess.check_output(["rdma", "resource", "show", "rxe0"], text=True)
@@ -126,8 +204,8 @@ async def test_the_same_array_is_registered_once():
         counts = []
         for number in range(3):
             array[:] = number
-            await session.put(array, region.remote)
-            assert bytes(region.memory) == bytes(array)
+            await session.write(region.remote, array)
+            assert bytes(region) == bytes(array)
             counts.append(regions_of_rxe0())
         assert counts[0] == counts[1] == counts[2]
         kept = session.node.snapshot().registrations

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kv.test_valkey_rdma import (  # noqa: F401
+from kv.frontends.test_valkey_rdma import (  # noqa: F401
     test_a_library_works_over_rdma,
     test_an_immediate_beyond_the_window_closes_the_connection,
     test_closed_clients_leave_the_list,

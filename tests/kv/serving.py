@@ -20,7 +20,7 @@ async def main() -> None:
         plain.setblocking(False)
         server.engine.listen(plain.fileno())
         server.start()
-        async with await transport.listen("127.0.0.1:0", node=node) as listener:
+        async with transport.listen("127.0.0.1:0", node=node) as listener:
             print(plain.getsockname()[1], listener.address.rpartition(":")[2], flush=True)
             await asyncio.to_thread(sys.stdin.read)
         server.stop()

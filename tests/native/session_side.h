@@ -71,6 +71,10 @@ struct Side {
     const auto held = node->lock();
     session->release_link();
   }
+  bool is_linked() {
+    const auto held = node->lock();
+    return session->link() != nullptr;
+  }
   uint64_t received() {
     const auto held = node->lock();
     return session->sequence().done();

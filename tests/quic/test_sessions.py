@@ -65,7 +65,7 @@ async def test_the_metrics_page_shows_what_the_wire_counts(tls):
         await verbena.listen("127.0.0.1:0", secret=SECRET, config=chosen) as listener,
         await verbena.connect(listener.address, secret=SECRET, config=chosen, wire="quic"),
     ):
-        (offer,) = (offer for offer in listener._offers if offer.name == "quic")
+        (offer,) = (offer for offer in listener._wire_listeners.offers if offer.name == "quic")
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             stranger.sendto(b"nonsense", ("127.0.0.1", int(offer.address.rpartition(":")[2])))
         wire = next(wire for wire in listener.node.wires if wire.name == "quic")

@@ -12,6 +12,7 @@ import json
 import logging
 import random
 import ssl
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,29 @@ async def test_client_certificates_can_be_required(tmp_path: Path) -> None:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
             client.session = session
             assert (await client("GET", "/v2/")).status == 200
+
+
+async def test_the_health_page_asks_the_database(tmp_path: Path) -> None:
+    """A writer that hangs or a closed database is reported, and HEAD has no body."""
+    async with serve(tmp_path, metrics__listen="127.0.0.1:0") as client:
+        program = client.program  # type: ignore[attr-defined]
+        page = f"{program.metrics_address}/healthz"
+        answer = await client("GET", page)
+        assert (answer.status, answer.body) == (200, b"ok\n")
+        assert (await client("POST", page)).status == 405
+        database, free = program.registry.database, threading.Event()
+        hanging = asyncio.ensure_future(database.write(lambda connection: free.wait()))
+        answer = await client("GET", page)
+        assert (answer.status, answer.body) == (503, b"database: no answer within 1 s\n")
+        free.set()
+        await hanging
+        assert (await client("GET", page)).status == 200
+        await asyncio.to_thread(database.close)
+        answer = await client("GET", page)
+        assert answer.status == 503
+        assert answer.body.startswith(b"database: the check failed: ")
+        answer = await client("HEAD", page)
+        assert (answer.status, answer.body) == (503, b"")
 
 
 async def test_the_metrics_page(tmp_path: Path) -> None:

@@ -46,6 +46,27 @@ async def test_another_algorithm_reads_the_file_again(store: BlobStore) -> None:
     incoming.close()
 
 
+async def test_a_peer_that_changes_a_piece_after_it_was_written_changes_the_digest_of_nothing(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The digest of an untrusted blob is that of the file's bytes."""
+    write_all = incoming_module._write_all
+
+    def write_then_change(fd: int, pieces: list[bytearray], offset: int) -> int:
+        end = write_all(fd, pieces, offset)
+        pieces[0][:] = bytes(len(pieces[0]))
+        return end
+
+    monkeypatch.setattr(incoming_module, "_write_all", write_then_change)
+    incoming = store.incoming(size=len(CONTENT))
+    incoming.untrusted = True
+    for start in range(0, len(CONTENT), 700_000):
+        await incoming.write_at(start, bytearray(CONTENT[start : start + 700_000]))
+    assert incoming.path.read_bytes() == CONTENT
+    assert await incoming.digest("sha256") == digests.of(CONTENT)
+    incoming.close()
+
+
 async def test_ranges_in_any_order_from_several_tasks(store: BlobStore) -> None:
     """Each is hashed in order, from memory or from the file."""
     incoming = store.incoming(size=len(CONTENT))

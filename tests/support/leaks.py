@@ -25,7 +25,8 @@ def resident_bytes() -> int:
 
 def leftovers() -> set[str]:
     """Verbena's entries in the folders of shared memory, sockets and temporary files."""
-    places = {"/dev/shm", "/tmp", "/run", tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", "/tmp")}
+    temporary = tempfile.gettempdir()
+    places = {"/dev/shm", "/run", temporary, os.environ.get("XDG_RUNTIME_DIR", temporary)}
     return {
         str(entry)
         for place in places

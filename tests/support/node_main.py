@@ -11,7 +11,7 @@ import verbena
 
 async def serve() -> None:
     handlers = {"echo": lambda request: request.payload}
-    async with await verbena.listen("127.0.0.1:0", handlers=handlers) as listener:
+    async with verbena.listen("127.0.0.1:0", handlers=handlers) as listener:
         print(listener.address, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 

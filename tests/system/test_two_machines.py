@@ -75,6 +75,6 @@ def test_the_guide_connects_two_machines(network: Network, tmp_path: Path) -> No
         server.communicate(timeout=30)
     assert "connected over iwarp (shm: the peer does not offer it)" in client.stdout
     assert "b'HELLO'" in client.stdout
-    assert "64 MiB put and get: equal" in client.stdout
+    assert "64 MiB written and read: equal" in client.stdout
     assert without.returncode != 0
     assert "DeniedError" in without.stderr

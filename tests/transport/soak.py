@@ -60,12 +60,12 @@ async def serve() -> None:
 
     async def report(request: Request) -> bytes:
         often = [key.hex() for key, times in executed.items() if times != 1]
-        words = memoryview(region.memory).cast("B")[:8]  # type: ignore[arg-type]
+        words = memoryview(region)[:8]
         total = int.from_bytes(words, "little")
         return json.dumps({"executed": len(executed), "not_once": often, "total": total}).encode()
 
     handlers: dict[str, Any] = {"count": count, "report": report}
-    async with await verbena.listen("127.0.0.1:0", handlers=handlers, secret=SECRET) as listener:
+    async with verbena.listen("127.0.0.1:0", handlers=handlers, secret=SECRET) as listener:
         region = listener.node.allocate(4096 + WORKERS * BULK_BYTES)
         print(listener.address, region.remote.to_bytes().hex(), flush=True)
         await asyncio.to_thread(sys.stdin.read)
@@ -92,8 +92,8 @@ async def bulk_loop(session: Session, account: Account, stop: asyncio.Event, are
     back = bytearray(len(area))
     while not stop.is_set():
         data = os.urandom(1 << 16) * (len(area) >> 16)
-        await session.put(data, area)
-        await session.get(area, back)
+        await session.write(area, data)
+        await session.read_into(area, back)
         if back != data:
             account.wrong.append("a transfer came back wrong")
         account.transfers += 1
@@ -163,7 +163,7 @@ async def soak(seconds: float, wire: str | None, seed: int, breaks: int = 0) -> 
         address, described = (await asyncio.to_thread(server.stdout.readline)).split()
         remote = RemoteRegion.from_bytes(bytes.fromhex(described))
         settings = Settings(open_device=lambda name: faulty(name, plan), retry_delay_ms=20)
-        async with await verbena.connect(address, secret=SECRET, wire=wire, config=settings) as session:
+        async with verbena.connect(address, secret=SECRET, wire=wire, config=settings) as session:
             work = [call_loop(session, account, stop, worker) for worker in range(WORKERS)]
             work.append(sum_loop(session, account, stop, remote[:8]))
             work.append(bulk_loop(session, account, stop, remote[4096 : 4096 + BULK_BYTES]))

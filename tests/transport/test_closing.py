@@ -46,7 +46,7 @@ async def test_a_pending_connect_fails_when_the_node_closes(
 ) -> None:
     """connect() raises ClosedError at once. However the dial ends, no error is logged."""
     started = threading.Event()
-    async with await verbena.listen("127.0.0.1:0", config=SETTINGS) as listener:
+    async with verbena.listen("127.0.0.1:0", config=SETTINGS) as listener:
         node = await asyncio.to_thread(transport.Node, SETTINGS)
         monkeypatch.setattr(dialing, "dial_link", how(started))
         connecting = asyncio.ensure_future(transport.connect(listener.address, node=node))
@@ -81,7 +81,7 @@ async def test_a_session_is_not_begun_by_a_node_that_was_closed_meanwhile(
         return agreement
 
     monkeypatch.setattr(dialing.Dialer, "_hello", late)
-    async with await verbena.listen("127.0.0.1:0", config=SETTINGS) as listener:
+    async with verbena.listen("127.0.0.1:0", config=SETTINGS) as listener:
         node = await asyncio.to_thread(transport.Node, SETTINGS)
         connecting = asyncio.ensure_future(transport.connect(listener.address, node=node))
         await asyncio.to_thread(answered.wait)

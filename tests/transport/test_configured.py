@@ -114,9 +114,9 @@ async def test_two_nodes_meet_by_their_files(tmp_path, authority):
     def echo(request: Request) -> bytes:
         return request.payload
 
-    async with await verbena.listen(handlers={"echo": echo}, config=loaded) as listener:
+    async with verbena.listen(handlers={"echo": echo}, config=loaded) as listener:
         for wire in ("shm", "iwarp"):
-            async with await verbena.connect(listener.address, config=loaded, wire=wire) as session:
+            async with verbena.connect(listener.address, config=loaded, wire=wire) as session:
                 assert await session.call("echo", b"hello") == b"hello"
                 assert session._link is not None
                 encryption = session._link.qp.capabilities.get("encryption", "")

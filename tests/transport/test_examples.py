@@ -30,5 +30,5 @@ def test_the_guides_server_and_client_work() -> None:
         server.communicate(timeout=30)
     assert "connected over shm (the best both have)" in client.stdout
     assert "b'HELLO'" in client.stdout
-    assert "64 MiB put and get: equal" in client.stdout
+    assert "64 MiB written and read: equal" in client.stdout
     assert "counter: True" in client.stdout

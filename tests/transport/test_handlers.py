@@ -141,7 +141,7 @@ async def test_no_worker_is_left_behind(serve: Serve) -> None:
         return request.payload
 
     listener = await verbena.listen("127.0.0.1:0", handlers={"ask": handler}, config=Settings())
-    async with await verbena.connect(listener.address, config=Settings()) as session:
+    async with verbena.connect(listener.address, config=Settings()) as session:
         await asyncio.gather(*(session.call("ask") for _ in range(100)))
     assert WORKERS in {task.get_name() for task in asyncio.all_tasks()}
     await listener.close()

@@ -97,7 +97,7 @@ def test_pinned_buffers_are_locked() -> None:
         assert buffers >= plain + pool
         region = node.allocate(1 << 20)
         assert memory("VmLck") >= buffers + (1 << 20)
-        region.revoke()
+        region.close()
 
 
 def test_huge_pages_are_used_or_their_lack_is_the_reason() -> None:

@@ -10,7 +10,7 @@ import pytest
 from verbena import config, verbs
 from verbena.transport import Node, Settings
 from verbena.transport.configured import settings_from
-from verbena.transport.placement import choose_node, online_nodes
+from verbena.transport.memory.placement import choose_node, online_nodes
 
 SMALL = Settings(recv_buffer_pool_size=64)
 

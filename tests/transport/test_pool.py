@@ -23,13 +23,13 @@ def echo(request: Request) -> bytes:
 
 @pytest.fixture
 async def listener() -> AsyncIterator[Listener]:
-    async with await verbena.listen("127.0.0.1:0", handlers={"echo": echo}, secret=SECRET) as listening:
+    async with verbena.listen("127.0.0.1:0", handlers={"echo": echo}, secret=SECRET) as listening:
         yield listening
 
 
 @pytest.fixture
 async def another() -> AsyncIterator[Listener]:
-    async with await verbena.listen("127.0.0.1:0", handlers={"echo": echo}, secret=SECRET) as listening:
+    async with verbena.listen("127.0.0.1:0", handlers={"echo": echo}, secret=SECRET) as listening:
         yield listening
 
 

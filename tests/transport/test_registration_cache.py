@@ -12,8 +12,8 @@ import pytest
 
 import verbena
 from verbena.transport import Node, Region, Session, Settings
+from verbena.transport.memory.owners import owner_of
 from verbena.transport.observe.metrics.counters import Registrations
-from verbena.transport.owners import owner_of
 
 MIB = 1 << 20
 
@@ -44,33 +44,33 @@ async def pair(request: pytest.FixtureRequest) -> Any:
 async def test_the_same_array_is_registered_once(pair: Pair) -> None:
     """For put and get, as a whole or as a view of the same part."""
     array = np.arange(MIB, dtype=np.uint8)
-    await pair.session.put(array, pair.region.remote)
+    await pair.session.write(pair.region.remote, array)
     array[:] = 7
-    await pair.session.put(array, pair.region.remote)
-    await pair.session.get(pair.region.remote, array)
+    await pair.session.write(pair.region.remote, array)
+    await pair.session.read_into(pair.region.remote, array)
     await pair.session.write(pair.region.remote, array[:])
     assert (pair.kept.hits, pair.kept.misses, pair.kept.entries, pair.kept.bytes) == (3, 1, 1, MIB)
-    await pair.session.put(array[4096:], pair.region.remote)
+    await pair.session.write(pair.region.remote, array[4096:])
     assert (pair.kept.misses, pair.kept.entries) == (2, 2)
-    assert bytes(pair.region.memory[:MIB]) == b"\x07" * MIB  # type: ignore[index]
+    assert bytes(pair.region[:MIB]) == b"\x07" * MIB
 
 
 async def test_the_bound_is_kept_by_letting_the_oldest_go(pair: Pair) -> None:
     arrays = [np.full(MIB, number, np.uint8) for number in range(4)]
     for array in arrays:
-        await pair.session.put(array, pair.region.remote)
+        await pair.session.write(pair.region.remote, array)
     assert (pair.kept.evictions, pair.kept.entries, pair.kept.bytes) == (1, 3, 3 * MIB)
-    await pair.session.put(arrays[3], pair.region.remote)
+    await pair.session.write(pair.region.remote, arrays[3])
     assert pair.kept.hits == 1
-    await pair.session.put(arrays[0], pair.region.remote)
+    await pair.session.write(pair.region.remote, arrays[0])
     assert (pair.kept.hits, pair.kept.evictions) == (1, 2)
 
 
 async def test_data_beyond_the_bound_moves_in_pieces_and_is_not_kept(pair: Pair) -> None:
     data = np.random.default_rng(1).integers(0, 256, 10 * MIB + 77, np.uint8)
-    await pair.session.put(data, pair.region.remote)
+    await pair.session.write(pair.region.remote, data)
     back = np.zeros_like(data)
-    await pair.session.get(pair.region.remote, back)
+    await pair.session.read_into(pair.region.remote, back)
     assert np.array_equal(back, data)
     assert pair.kept == Registrations()
 
@@ -79,7 +79,7 @@ async def test_memory_that_is_freed_is_let_go(pair: Pair) -> None:
     """Only the program's references count; a later array at the same address is registered again."""
     array = np.zeros(MIB, np.uint8)
     gone = weakref.ref(array)
-    await pair.session.put(array, pair.region.remote)
+    await pair.session.write(pair.region.remote, array)
     pair.session.node._native.sweep_registrations()
     assert pair.kept.entries == 1
     del array
@@ -92,17 +92,17 @@ async def test_memory_that_is_freed_is_let_go(pair: Pair) -> None:
 async def test_an_array_that_is_kept_does_not_move(pair: Pair) -> None:
     """numpy refuses to resize an array whose buffer is exported."""
     array = np.zeros(MIB, np.uint8)
-    await pair.session.put(array, pair.region.remote)
+    await pair.session.write(pair.region.remote, array)
     with pytest.raises(ValueError, match="resize"):
         array.resize(2 * MIB)
 
 
 async def test_what_the_program_may_resize_is_not_held(pair: Pair) -> None:
     data = bytearray(MIB)
-    await pair.session.put(data, pair.region.remote)
+    await pair.session.write(pair.region.remote, data)
     data.extend(b"more")
     view = memoryview(data)
-    await pair.session.put(view, pair.region.remote)
+    await pair.session.write(pair.region.remote, view)
     view.release()
     data.clear()
     assert pair.kept == Registrations()
@@ -110,17 +110,17 @@ async def test_what_the_program_may_resize_is_not_held(pair: Pair) -> None:
 
 async def test_a_transfer_that_fails_keeps_nothing(pair: Pair) -> None:
     array = np.zeros(MIB, np.uint8)
-    pair.region.revoke()
+    pair.region.close()
     remote = pair.session.node.expose(bytearray(8)).remote  # belongs to the other end
     with pytest.raises(verbena.errors.VerbenaError):
-        await pair.session.put(array[:8], remote)
+        await pair.session.write(remote, array[:8])
     assert pair.kept.entries == 0
 
 
 async def test_closing_the_node_lets_everything_go(pair: Pair) -> None:
     array = np.zeros(MIB, np.uint8)
     gone = weakref.ref(array)
-    await pair.session.put(array, pair.region.remote)
+    await pair.session.write(pair.region.remote, array)
     await pair.session.close()
     del array
     gc.collect()
@@ -131,7 +131,7 @@ async def test_closing_the_node_lets_everything_go(pair: Pair) -> None:
 async def test_where_registering_is_free_nothing_is_kept(pair: Pair) -> None:
     array = np.zeros(MIB, np.uint8)
     for _ in range(2):
-        await pair.session.put(array, pair.region.remote)
+        await pair.session.write(pair.region.remote, array)
     assert pair.kept == Registrations()
 
 

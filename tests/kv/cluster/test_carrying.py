@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from support.kv.members import PIECE_NOTICE
@@ -40,7 +41,7 @@ class Target:
     async def on_notice(self, request: Request) -> bytes:
         notice = parse(request.payload)
         window, length = PIECE_NOTICE.unpack(notice.payload)
-        piece = bytes(memoryview(self.regions[window].memory).cast("B")[:length])  # type: ignore[arg-type]
+        piece = bytes(memoryview(self.regions[window])[:length])
         self.notices.append(notice.segment)
         self.seen.setdefault(notice.segment, piece)
         if len(self.seen) >= len(self.regions):
@@ -61,15 +62,15 @@ async def target() -> AsyncIterator[Target]:
     async def on_notice(request: Request) -> bytes:
         return await made[0].on_notice(request)
 
-    handlers = {"shards.landed": on_notice}
-    async with await transport.listen("127.0.0.1:0", handlers=handlers) as listener:
+    handlers = {"shards.notice": on_notice}
+    async with transport.listen("127.0.0.1:0", handlers=handlers) as listener:
         made.append(Target([listener.node.allocate(PIECE) for _ in range(3)], listener))
         yield made[0]
 
 
 @pytest.fixture(params=["shm", "iwarp"])
 async def session(request: pytest.FixtureRequest, target: Target) -> AsyncIterator[Session]:
-    async with await transport.connect(target.listener.address, wire=request.param) as connected:
+    async with transport.connect(target.listener.address, wire=request.param) as connected:
         yield connected
 
 
@@ -81,11 +82,23 @@ def engine() -> _native.kv.Engine:
     return engine
 
 
-def carrier(engine: _native.kv.Engine, target: Target) -> _native.kv.CopySender:
+class Carrier:
+    """A sender with the windows of the target."""
+
+    def __init__(self, copy: _native.kv.BaseCopy, target: Target) -> None:
+        self.windows = [region.remote.key for region in target.regions]
+        self.sender = _native.kv.CopySender(copy, HEADER.header(), len(self.windows), PIECE)
+
+    def run(self, session: _native.transport.Session, link: int, *, answer_timeout_s: float) -> bool:
+        return self.sender.run(session, link, self.windows, answer_timeout_s=answer_timeout_s)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.sender, name)
+
+
+def carrier(engine: _native.kv.Engine, target: Target) -> Carrier:
     copy = engine.base_copy(None)
-    return _native.kv.CopySender(
-        copy, HEADER.header(), [region.remote.key for region in target.regions], PIECE
-    )
+    return Carrier(copy, target)
 
 
 def contents(target: Target) -> dict[bytes, bytes]:
@@ -100,7 +113,7 @@ def contents(target: Target) -> dict[bytes, bytes]:
     return found  # type: ignore[return-value]
 
 
-async def run(carrying: _native.kv.CopySender, session: Session, link: int = 0) -> bool:
+async def run(carrying: Carrier, session: Session, link: int = 0) -> bool:
     return await asyncio.to_thread(carrying.run, session._native, link, answer_timeout_s=30)
 
 
@@ -202,11 +215,19 @@ async def test_a_base_copy_stops_when_the_move_is_aborted(
 
 
 @pytest.mark.parametrize(
-    ("header", "regions", "piece"),
-    [(bytes(111), [1], PIECE), (bytes(112), [], PIECE), (bytes(112), [1], 112)],
+    ("header", "windows", "piece"),
+    [(bytes(111), 1, PIECE), (bytes(112), 0, PIECE), (bytes(112), 1, 112)],
 )
 def test_invalid_arguments_are_refused(
-    engine: _native.kv.Engine, header: bytes, regions: list[int], piece: int
+    engine: _native.kv.Engine, header: bytes, windows: int, piece: int
 ) -> None:
     with pytest.raises(ValueError, match=r"header|room"):
-        _native.kv.CopySender(engine.base_copy(None), header, regions, piece)
+        _native.kv.CopySender(engine.base_copy(None), header, windows, piece)
+
+
+async def test_a_run_needs_as_many_windows_as_the_sender_has(
+    engine: _native.kv.Engine, target: Target, session: Session
+) -> None:
+    carrying = carrier(engine, target)
+    with pytest.raises(ValueError, match="number of windows"):
+        carrying.sender.run(session._native, 0, carrying.windows[1:], answer_timeout_s=30)

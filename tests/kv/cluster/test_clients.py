@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -51,17 +52,64 @@ def test_redis_py_finds_its_way(made: Cluster) -> None:
     client.close()
 
 
-def test_a_client_of_one_node_explains_a_redirection(made: Cluster) -> None:
-    """kv.Client serves keys of its own node, and the error for other keys explains what to do."""
-    with kv.Client(f"127.0.0.1:{made[0].sessions}") as client:
-        for number in range(40):
-            key = f"one:{number}"
-            if owner(made, key) == 0:
-                client.set(key, "here")
-                assert client.get(key) == b"here"
-            else:
-                with pytest.raises(kv.CommandError, match=rf"MOVED {slot_of(key.encode())} .*cluster client"):
-                    client.get(key)
+def test_a_client_finds_its_way(made: Cluster) -> None:
+    """kv.Client, opened at one node: every key, commands in Python, keys of several slots, pipelines."""
+    with kv.Client(f"127.0.0.1:{made[0].sessions}", timeout_s=30) as client:
+        for number in range(60):
+            assert client.set(f"one:{number}", number)
+            assert client.execute("RPUSH", f"ones:{number}", number) == 1
+        keys = [f"one:{number}" for number in range(60)]
+        assert [client.get(key) for key in keys] == [b"%d" % number for number in range(60)]
+        assert client.mget([*keys, "nothing"]) == [*(b"%d" % number for number in range(60)), None]
+        client.mset(dict.fromkeys(keys, 1))
+        assert [client.incr(key) for key in keys] == [2] * 60
+        with client.pipeline() as pipe:
+            for key in keys:
+                pipe.incr(key)
+            assert pipe.execute() == [3] * 60
+        with client.pipeline(transaction=True) as pipe:
+            assert pipe.set("{one}a", 1).incr("{one}a").execute() == [True, 2]
+        assert min(node.raw("DBSIZE") for node in made.nodes) > 10
+        assert client.delete(*keys, *(f"ones:{number}" for number in range(60)), "{one}a") == 121
+        stats = client.stats()
+        assert 0 < stats.redirects < 10  # it has learned the map
+        with pytest.raises(kv.CommandError, match="CROSSSLOT"):
+            client.execute("SUNION", "a", "b")
+
+
+async def test_an_asyncio_client_finds_its_way(made: Cluster) -> None:
+    async with kv.AsyncClient(f"127.0.0.1:{made[1].sessions}", timeout_s=30) as client:
+        keys = [f"two:{number}" for number in range(60)]
+        await client.mset(dict.fromkeys(keys, 1))
+        assert await client.mget(keys) == [b"1"] * 60
+        assert await asyncio.gather(*map(client.incr, keys)) == [2] * 60
+        async with client.pipeline() as pipe:
+            for key in keys:
+                pipe.get(key)
+            assert await pipe.execute() == [b"2"] * 60
+        assert await client.delete(*keys) == 60
+        assert client.stats().redirects == 0  # it has loaded the map when a node refused the keys of MSET
+
+
+def test_a_client_follows_a_slot_that_moves(made: Cluster) -> None:
+    """ASK while the slot moves, then MOVED."""
+    slot = slot_of(b"way")
+    source = made[min(slot // 5461, 2)]
+    target = next(node for node in made.nodes if node is not source)
+    with kv.Client(f"127.0.0.1:{source.sessions}", timeout_s=30) as client:
+        assert target.raw("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id) == b"OK"
+        assert source.raw("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id) == b"OK"
+        assert client.set("{way}new", 1)
+        assert client.get("{way}new") == b"1"
+        assert client.stats().redirects >= 2
+        assert target.raw("CLUSTER", "COUNTKEYSINSLOT", slot) == 1
+        assert target.raw("CLUSTER", "SETSLOT", slot, "NODE", target.id) == b"OK"
+        made.until(lambda: target.id in _owner_of(source, slot))
+        assert client.get("{way}new") == b"1"
+        assert client.delete("{way}new") == 1
+    assert target.raw("CLUSTER", "SETSLOT", slot, "NODE", source.id) == b"OK"
+    for node in made.nodes:
+        made.until(lambda node=node: source.id in _owner_of(node, slot))
 
 
 @pytest.mark.skipif(shutil.which("redis-cli") is None, reason="redis-cli is not installed")

@@ -90,12 +90,12 @@ async def test_a_map_that_cannot_be_asked_in_time_is_not_asked(
     waiting: list[asyncio.Future[str]] = []
     with contextlib.closing(sqlite3.connect(tmp_path / "map.db", isolation_level=None)) as other:
 
-        def tap(wire: str, data: bytes) -> None:
+        def observe(wire: str, data: bytes) -> None:
             if parse(data).kind is Kind.DIGEST and not waiting:
                 other.execute("BEGIN IMMEDIATE")
                 waiting.append(asyncio.ensure_future(asyncio.to_thread(ask, source, b"SET", b"x", b"1")))
 
-        end, states = await whole_move(source, target, tap)
+        end, states = await whole_move(source, target, observe)
         assert isinstance(end, RolledBack)
         assert "the change of the cluster map was not sent" in end.why
         assert isinstance(states[-1], Deciding)

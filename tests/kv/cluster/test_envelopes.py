@@ -11,14 +11,24 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.kv.members import HAS_QUIC, MIGRATION, PIECE_NOTICE, SEGMENT, SLOTS, Member, two, whole_move
+from support.kv.members import (
+    HAS_QUIC,
+    MIGRATION,
+    PIECE_NOTICE,
+    SEGMENT,
+    SLOTS,
+    Member,
+    offered_move,
+    prepared_move,
+    two,
+    whole_move,
+)
 
 from verbena import transport
 from verbena.errors import RemoteError
 from verbena.kv.cluster import node as cluster_node
 from verbena.kv.cluster.member_sessions import METHOD, MemberSessions
 from verbena.kv.migration import cut_over
-from verbena.kv.migration.copy import BaseCopySender
 from verbena.kv.migration.copy_path import CopyPathState
 from verbena.kv.migration.source import MoveSource
 from verbena.kv.migration.target import MoveTarget
@@ -49,9 +59,9 @@ class Heard:
             heard.notices.append(notice)
             heard.segments[parse(piece).segment] = piece
 
-        async def opening(receiver: MoveTarget, **wishes: int) -> list[str]:
-            receiver.tap = listen
-            return await opened(receiver, **wishes)
+        async def opening(receiver: MoveTarget, **wishes: int) -> None:
+            receiver.observer = listen
+            await opened(receiver, **wishes)
 
         monkeypatch.setattr(MoveTarget, "open", opening)
 
@@ -70,7 +80,7 @@ async def base_copy(
     sent: list[bytes] = []
     wires: list[str] = []
 
-    def tap(by: str, data: bytes) -> None:
+    def observe(by: str, data: bytes) -> None:
         if parse(data).kind in (Kind.OFFER, Kind.SEGMENT, Kind.NOTICE):
             sent.append(bytes(data))
             wires.append(by)
@@ -79,17 +89,17 @@ async def base_copy(
                     if session.wire == "shm":
                         session.break_link(rest_s=30)
 
-    cluster.sessions.tap = tap
+    cluster.sessions.observer = observe
     facts = Facts(MIGRATION, SLOTS, cluster.id, target.cluster.id)
     mover = MoveSource(context, Prepared(facts), lambda state, sync: None)
-    windows = await mover.offer()
+    await mover.offer()
     copy = await asyncio.to_thread(source.server.base_copy, list(SLOTS))
     mover.progress.state = Prepared(facts).begin(SourcePosition(0))
-    await BaseCopySender(copy, windows, link=mover.link, progress=mover.progress).run()
+    await mover.copy_sender(copy).run()
     copy.close()
     assert len(target.server.databases[0]) == 200
     await mover.abort()
-    cluster.sessions.tap = None
+    cluster.sessions.observer = None
     assert len(target.server.databases[0]) == 0
     return mover, sorted(sent, key=lambda data: (parse(data).sequence, parse(data).kind)), wires
 
@@ -194,7 +204,7 @@ async def test_a_whole_move_is_the_same_by_quic_and_by_tcp(
         (tmp_path / fallback).mkdir()
         async with two(tmp_path / fallback, fallback) as (source, target):
 
-            def tap(
+            def observe(
                 by: str,
                 data: bytes,
                 sent: list[bytes] = sent,
@@ -209,7 +219,7 @@ async def test_a_whole_move_is_the_same_by_quic_and_by_tcp(
                 sent.append(bytes(data))
                 wires.setdefault(kind, set()).add(by)
 
-            end, _ = await whole_move(source, target, tap)
+            end, _ = await whole_move(source, target, observe)
             assert isinstance(end, Moved)
             held = await asyncio.to_thread(target.read, [b"key:%d" % number for number in range(300)])
             assert held == [b"later %d" % number for number in range(300)]
@@ -246,7 +256,7 @@ async def test_a_target_a_million_records_behind_is_not_ready(
     fence, seen = source.cluster.guard.fence, list[tuple[Kind, int]]()
     fenced_at: list[int] = []
 
-    def tap(by: str, data: bytes) -> None:
+    def observe(by: str, data: bytes) -> None:
         message = parse(data)
         if message.kind is Kind.TAIL and not any(kind is Kind.TAIL for kind, _ in seen):
             source.write((b"key:%d" % (number % 1000), b"%d" % number) for number in range(written))
@@ -257,8 +267,8 @@ async def test_a_target_a_million_records_behind_is_not_ready(
         return fence(slots)
 
     monkeypatch.setattr(source.cluster.guard, "fence", watched)
-    source.server.engine.set_backlog_limits(keep_bytes=1 << 20, hold_bytes=1 << 30)
-    end, states = await whole_move(source, target, tap)
+    source.server.engine.set_backlog_limits(keep_bytes=1 << 20, max_bytes=1 << 30)
+    end, states = await whole_move(source, target, observe)
     assert isinstance(end, Moved), end
     before, ready = [state for state in states if isinstance(state, CatchUp)]
     assert before.behind < 1000
@@ -298,18 +308,15 @@ async def first_piece(
 ) -> tuple[MoveSource, transport.RemoteRegion, Envelope, transport.Session]:
     """Begins a move of these keys that does not continue by itself. Returns the source, the window of the
     first piece, the piece and the session."""
-    move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
-    source.cluster.moves.update = lambda: None  # type: ignore[method-assign]
-    await source.cluster.current.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
+    mover = await prepared_move(source, target)
     await asyncio.to_thread(source.write, list(keys))
-    facts = Facts(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
-    mover = MoveSource(source.cluster.moves.context, Prepared(facts), lambda state, sync: None)
-    window, *_ = await mover.offer()
+    await mover.offer()
     copy = await asyncio.to_thread(source.server.base_copy, list(SLOTS))
     body = bytearray(SEGMENT - HEADER_BYTES)
     first = mover.link.message(Kind.SEGMENT, bytes(body[: copy.fill(body)]), segment=0)
     copy.close()
     session, _ = await mover.link.copy_session()
+    window, *_ = await mover.link.borrow(session)
     return mover, window, first, session
 
 
@@ -328,7 +335,7 @@ async def test_a_notice_of_what_has_not_arrived_is_refused(pair: tuple[Member, M
 
     peers = source.cluster.sessions
     piece = bytes(first)
-    await session.put(piece, window[: len(piece)])
+    await session.write(window[: len(piece)], piece)
     await peers.send(session, notice(0))
     await peers.send(session, notice(0))  # a duplicate notice
     with pytest.raises(RemoteError, match="holds segment 0, not 3"):
@@ -351,13 +358,13 @@ async def test_a_damaged_piece_leaves_nothing_and_the_right_one_is_taken(
     used = engine.counters()["used_bytes"]
     for at in (HEADER_BYTES + 1, len(piece) // 2, len(piece) - 1):
         piece[at] ^= 1
-        await session.put(bytes(piece), window[: len(piece)])
+        await session.write(window[: len(piece)], bytes(piece))
         with pytest.raises(RemoteError, match="checksum"):
             await peers.send(session, notice)
         assert engine.counters()["used_bytes"] == used
         assert len(target.server.databases[0]) == 0
         piece[at] ^= 1
-    await session.put(bytes(piece), window[: len(piece)])
+    await session.write(window[: len(piece)], bytes(piece))
     await peers.send(session, notice)
     assert len(target.server.databases[0]) > 0
     assert engine.counters()["used_bytes"] > used
@@ -365,17 +372,28 @@ async def test_a_damaged_piece_leaves_nothing_and_the_right_one_is_taken(
 
 
 async def test_hostile_messages_are_refused(pair: tuple[Member, Member]) -> None:
-    """An offer of an unknown node, a window that is not lent, a message for another node."""
+    """A message about a move that the map does not have, an invalid offer, a message for another node."""
     source, target = pair
     there = source.cluster.map.members[target.cluster.id]
     peers = source.cluster.sessions
     for message, says in (
-        (peers.envelope(Kind.OFFER, there, b"{}"), "slots"),
-        (peers.envelope(Kind.OFFER, there, b'{"slots": "0-5", "attempt": 1}'), "no such move"),
+        (peers.envelope(Kind.OFFER, there, b'{"slots": "0-5", "attempt": 1}'), "OFFER is for the source"),
         (peers.envelope(Kind.NOTICE, there, bytes(8)), "no such move"),
-        (peers.envelope(Kind.TAIL, there, b"x"), "no such move"),
-        (peers.envelope(Kind.STATUS, there, target=bytes(20)), "this is"),
-        (peers.envelope(Kind.OFFER, there, b"not json"), "Expecting"),
+        (peers.envelope(Kind.TAIL, there, b"x"), "TAIL is for the source"),
+        (peers.envelope(Kind.GOSSIP, there, target=bytes(20)), "this is"),
+    ):
+        with pytest.raises(RemoteError, match=says):
+            await peers.request(there, message)
+    move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
+    source.cluster.moves.update = lambda: None  # type: ignore[method-assign]
+    await source.cluster.current.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
+    number = bytes.fromhex(MIGRATION)
+    for message, says in (
+        (peers.envelope(Kind.OFFER, there, b"{}", migration=number), "slots"),
+        (peers.envelope(Kind.OFFER, there, b"not json", migration=number), "Expecting"),
+        (peers.envelope(Kind.OFFER, there, b'{"slots": "0-5", "attempt": 1}', migration=number), "no such"),
+        (peers.envelope(Kind.TAIL, there, b"x", migration=number), "no such move"),
+        (peers.envelope(Kind.WINDOWS, there, migration=number), "no such move"),
     ):
         with pytest.raises(RemoteError, match=says):
             await peers.request(there, message)
@@ -393,18 +411,16 @@ async def test_hostile_notices_are_refused(pair: tuple[Member, Member]) -> None:
     bad += [good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1 :] for at in range(len(good))]
     for notice in bad:
         with pytest.raises(RemoteError):
-            await session.call("shards.landed", notice)
+            await session.call("shards.notice", notice)
     for payload in (b"", bytes(7), bytes(9)):
         with pytest.raises(RemoteError, match="8 bytes"):
             await peers.request(there, peers.envelope(Kind.NOTICE, there, payload))
     with pytest.raises(RemoteError, match="no such move"):
         await peers.send(session, good)
-    move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
-    source.cluster.moves.update = lambda: None  # type: ignore[method-assign]
-    await source.cluster.current.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
-    facts = Facts(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
-    mover = MoveSource(source.cluster.moves.context, Prepared(facts), lambda state, sync: None)
-    await mover.offer()
+    mover = await offered_move(source, target)
+    with pytest.raises(RemoteError, match="not lent to this session"):
+        await peers.send(session, bytes(mover.link.message(Kind.NOTICE, PIECE_NOTICE.pack(0, HEADER_BYTES))))
+    await mover.link.borrow(session)
     for window, length, says in (
         (0, SEGMENT + 1, "no such window"),
         (99, HEADER_BYTES, "no such window"),

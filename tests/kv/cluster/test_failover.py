@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 from support.etcd import ETCD, etcd
+from support.kv import membership
 from support.kv.cluster import Cluster, Node, ReplyError, RespConnection, cluster
 from support.kv.crash_matrix import Writer
 from support.kv.linearizable import Operation, fault
 
 from verbena import transport
-from verbena.shards.envelope import Envelope, Flag, Kind, parse
+from verbena.shards.envelope import Flag, Kind
 from verbena.shards.stores import open_store
 
 TIMEOUT = ("--cluster-node-timeout-ms", "6000")
@@ -152,20 +153,12 @@ def test_a_primary_that_gave_way_in_vain_takes_its_place_back(tmp_path: Path) ->
     with replicated(tmp_path, 2) as made, RespConnection("127.0.0.1", made[0].port) as wire:
 
         async def give_way() -> tuple[dict[str, int], int]:
-            message = Envelope(
-                kind=Kind.YIELD,
-                source=bytes.fromhex(made[1].id),
-                target=bytes.fromhex(made[0].id),
-                first_shard=0,
-                last_shard=0,
-                migration=bytes(16),
-                payload=b"",
-                sequence=1,
-                boot_epoch=1,
-            )
+            request = membership.message(Kind.YIELD, made[1].id, made[0].id)
             with transport.Node() as here:
                 session = await transport.connect(f"127.0.0.1:{made[0].sessions}", node=here)
-                first, again = [parse(await session.call("shards", bytes(message))) for _ in range(2)]
+                keys = await membership.keys_of(made.store)
+                await membership.prove(session, made[1].id, made[0].id, keys)
+                first, again = [await membership.send(session, request) for _ in range(2)]
                 assert again.flags & Flag.REFUSED
                 assert b"is yielding already" in again.payload
                 wire.send("SET", "waits", "1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -90,6 +91,9 @@ class Asked:
         return reply.decode().replace(self.id, "ME") if isinstance(reply, bytes) else reply
 
 
+SESSIONS = re.compile(r"'sessions', '[^']*', ")  # what ours adds to each node of CLUSTER SHARDS
+
+
 def shape(words: list[str], reply: Any) -> Any:
     """The parts that must be equal, for replies with addresses and epochs."""
     name = words[0] if words else ""
@@ -100,7 +104,7 @@ def shape(words: list[str], reply: Any) -> Any:
         id, address, *rest = reply.split()
         return id, address.count(":"), address.count("@"), address.count(","), rest[:4], rest[5:]
     if name in ("SLOTS", "SHARDS"):
-        return str(reply).replace("127.0.0.1", "")
+        return SESSIONS.sub("", str(reply).replace("127.0.0.1", ""))
     if name == "BUMPEPOCH":
         return reply.split()[1].isdigit()
     return reply

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from verbena.errors import VerbenaError
-from verbena.kv.cluster.failover import Failover
+from verbena.kv.cluster.replica_promotion import ReplicaPromotion
 from verbena.shards.cluster_map import ClusterMap, Member
 
 A, B = "a" * 40, "b" * 40
@@ -19,10 +19,10 @@ def member(id: str) -> Member:
     return Member(id, "127.0.0.1", 7000, "127.0.0.1:7001")
 
 
-def failover_of_replica(map: Any, replication: Any, sessions: Any = None) -> Failover:
-    """The failover of B, a replica of A; collaborators that the tests do not need are None."""
+def promotion_of_replica(map: Any, replication: Any, sessions: Any = None) -> ReplicaPromotion:
+    """The promotion of B, a replica of A; collaborators that the tests do not need are None."""
     unused: Any = None
-    return Failover(
+    return ReplicaPromotion(
         B,
         map=map,
         engine=unused,
@@ -51,7 +51,7 @@ async def test_a_replica_that_is_already_primary_replaces_no_other() -> None:
 
     replication = SimpleNamespace(link=object(), stop_following=do("stop_following"), follow=do("follow"))
     map = SimpleNamespace(map=followed, store=Store())
-    assert await failover_of_replica(map, replication).successor_of(A) is None
+    assert await promotion_of_replica(map, replication).successor_of(A) is None
     assert done == []
 
 
@@ -70,15 +70,15 @@ async def test_a_planned_failover_changes_the_map_when_all_of_the_log_is_here_an
         assert (member, revision) == (B, 7)
         promoted.append(link.offset)
 
-    failover = failover_of_replica(
+    promotion = promotion_of_replica(
         SimpleNamespace(map=followed, promote=promote),
         SimpleNamespace(link=link),
         SimpleNamespace(request=request, envelope=lambda kind, to: None),
     )
     reaches = 100
-    await failover.run_planned()
+    await promotion.run_planned()
     assert promoted == [100]
     link.offset, reaches = 60, 99
     with pytest.raises(VerbenaError, match="1 bytes of the log are missing"):
-        await failover.run_planned()
+        await promotion.run_planned()
     assert promoted == [100]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import socket
 import subprocess
@@ -12,6 +11,7 @@ import threading
 import pytest
 import redis
 import redis.asyncio
+from support.kv.frontends import own_address
 from support.kv.kv_store import StartStore, Store
 from support.kv.resp import ErrorReply, RespConnection, pack
 
@@ -256,15 +256,6 @@ def test_command_describes_all_commands(store: Store, client: redis.Redis):
         assert b"get" in wire("COMMAND", "LIST", "FILTERBY", "PATTERN", "ge*")
         assert wire("CONFIG", "NONSENSE") == "ERR unknown subcommand 'NONSENSE'. Try CONFIG HELP."
         assert "SET" in wire("CONFIG", "HELP")
-
-
-def own_address() -> str | None:
-    """A non-loopback address of this machine; packets to it do not leave the machine."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-        probe.connect(("203.0.113.1", 9))  # connecting a UDP socket sends nothing
-        address: str = probe.getsockname()[0]
-        return None if address.startswith("127.") else address
-    return None
 
 
 def test_without_a_password_only_this_machine_may_connect(start: StartStore):

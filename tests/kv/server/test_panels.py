@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import redis
+from support.kv.store_page import store_with_page
 
 
 def panels(address: str) -> dict[str, Any]:
@@ -22,41 +19,15 @@ def panels(address: str) -> dict[str, Any]:
 
 def test_the_stores_page_has_keyspace_commands_and_shards(tmp_path: Path) -> None:
     """`verbena serve` with [metrics] listen: statistics of its keys and, in a cluster, the map."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        admin = f"127.0.0.1:{free.getsockname()[1]}"
-    flags = (
-        "--port",
-        "0",
-        "--session-listen-port",
-        "0",
-        "--metrics-listen",
-        admin,
-        "--session-node-name",
-        "n1",
-    )
     cluster = ("--cluster-enabled", "--kv-persistence-dir", str(tmp_path / "n1"))
-    store = subprocess.Popen(
-        [sys.executable, "-m", "verbena.cli", "serve", *flags, *cluster],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "VERBENA_CLUSTER_MAP_STORE": f"sqlite://{tmp_path}/map.db"},
-    )
-    try:
-        assert store.stdout is not None
-        banner = ""
-        while "try:" not in banner:
-            line = store.stdout.readline()
-            assert line, banner
-            banner += line
+    environment = {"VERBENA_CLUSTER_MAP_STORE": f"sqlite://{tmp_path}/map.db"}
+    with store_with_page("n1", *cluster, environment=environment) as (banner, page):
         (port,) = re.findall(r"redis-cli -p (\d+)", banner)
         with redis.Redis(port=int(port)) as client:
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
             client.set("key", "value", ex=1000)
             client.get("key")
-            found = panels(admin)
-    finally:
-        store.terminate()
-        store.communicate(timeout=50)
+            found = panels(page)
     assert "http://" in banner
     assert found["Keyspace"]["rows"] == [["db0", "1", "1"]]
     assert any(row[0] == "set" for row in found["Commands"]["rows"])

@@ -79,7 +79,7 @@ async def test_sessions_are_taken_as_configured(start: StartStore):
     match = re.search(r"sessions +(\S+) on (.+)$", store.banner, re.M)
     assert match
     assert "shm" in match[2]
-    async with await verbena.connect(match[1]):
+    async with verbena.connect(match[1]):
         client = store.client()
         wait_until(lambda: client.info("rdma")["rdma_connections"] == 1, "the connection in INFO rdma")
 

@@ -12,6 +12,9 @@ import redis
 from support.kv.kv_store import StartStore, Store
 from support.kv.resp import pack
 
+from verbena import kv
+from verbena.errors import VerbenaError
+
 VALUE = b"v" * 1_000_000
 REQUESTS = 10_000
 
@@ -82,6 +85,31 @@ def test_without_descriptors_connections_are_closed_and_the_store_serves_on(
     finally:
         for one in waiting:
             one.close()
+
+
+def test_sessions_and_rdma_clients_connect_when_descriptors_are_free_again(start: StartStore) -> None:
+    """Links that arrive while no descriptor is left do not end the acceptance of links on their wire."""
+    store = start(
+        "--kv-maxclients", "5000", "--session-listen-port", "0", "--kv-rdma-listen", "iwarp://127.0.0.1:0"
+    )
+    sessions = store.banner.split("  sessions")[1].split()[0]
+    limit = ["prlimit", f"--pid={store.process.pid}"]
+    used = len(list(Path(f"/proc/{store.process.pid}/fd").iterdir()))
+    subprocess.run([*limit, f"--nofile={used + 20}:4096"], check=True)
+    waiting: list[socket.socket] = []
+    try:
+        for _ in range(60):
+            waiting.append(store.connect())
+        for wire in ("shm", "iwarp"):
+            with pytest.raises(VerbenaError), kv.Client(sessions, wire=wire):
+                pass
+    finally:
+        for one in waiting:
+            one.close()
+    subprocess.run([*limit, "--nofile=4096:4096"], check=True)
+    for wire in ("shm", "iwarp"):
+        with kv.Client(sessions, wire=wire) as client:
+            assert client.execute("PING") == "PONG"
 
 
 def _read(connection: socket.socket, size: int) -> bytes:

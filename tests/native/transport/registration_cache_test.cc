@@ -32,6 +32,10 @@ struct CountingDomain final : ProtectionDomain {
     lengths.push_back(length);
     return std::make_shared<Region>(*this, length, made);
   }
+  std::shared_ptr<MemoryWindow> bind_window(const std::shared_ptr<MemoryRegion>&, uint32_t,
+                                            const std::shared_ptr<QueuePair>&, const MemoryGroup*) override {
+    return nullptr;
+  }
   std::shared_ptr<QueuePair> create_qp(const QpOptions&) override { return nullptr; }
   std::shared_ptr<SharedReceiveQueue> create_srq(uint32_t, uint32_t) override { return nullptr; }
   void close() override {}

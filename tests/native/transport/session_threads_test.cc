@@ -70,7 +70,7 @@ TEST("a request without a handler goes to the program, which answers it") {
       for (const Event& event : server.requests->take()) {
         CHECK(event.kind == EventKind::request && event.method == 777);
         const auto held = server.node->lock();
-        server.session->answered();
+        server.session->answered(event.call);
         server.session->reply(event.call, event.payload.span());
       }
       std::this_thread::yield();
@@ -110,27 +110,28 @@ TEST("calls under links that break are executed exactly once") {
 TEST("one-sided reads and writes reach exposed memory, and only that") {
   Side client, server;
   join(client, server);
-  const auto memory = server.context->allocate(4096, false);
+  const auto memory = server.context->allocate(4096, {});
   std::memset(memory->data(), 'm', 4096);
   std::shared_ptr<ExposedRegion> region, foreign;
   {
     const auto held = server.node->lock();
-    region = server.node->regions().expose(memory->data(), 4096, access::all, 0);
-    foreign = server.node->regions().expose(memory->data(), 4096, access::all, 99);
+    region =
+        server.node->regions().expose(memory->data(), 4096, access::all, std::make_shared<Audience>(true));
+    foreign =
+        server.node->regions().expose(memory->data(), 4096, access::all, std::make_shared<Audience>(false));
   }
+  const auto start = [&](Opcode opcode, uint64_t key, uint64_t offset, std::string& data) {
+    const auto held = client.node->lock();
+    return client.session->operate(opcode, key, offset, reinterpret_cast<std::byte*>(data.data()),
+                                   static_cast<uint32_t>(data.size()), nullptr);
+  };
   const auto operate = [&](Opcode opcode, uint64_t key, uint64_t offset, std::string data,
                            Outcome expected = Outcome::ok) {
-    Operation* call;
-    {
-      const auto held = client.node->lock();
-      call = client.session->operate(opcode, key, offset, reinterpret_cast<std::byte*>(data.data()),
-                                     static_cast<uint32_t>(data.size()), nullptr);
-    }
+    Operation* call = start(opcode, key, offset, data);
     CHECK(client.node->wait(*call, now_ns() + 10'000'000'000));
     CHECK(call->outcome == expected);
-    std::string text(reinterpret_cast<const char*>(call->result.data()), call->result.size());
     client.node->end(*call);
-    return text;
+    return data;
   };
   CHECK(operate(Opcode::read, region->key, 10, "....") == "mmmm");
   operate(Opcode::write, region->key, 100, "written");
@@ -140,27 +141,38 @@ TEST("one-sided reads and writes reach exposed memory, and only that") {
   operate(Opcode::read, 12345, 0, "....", Outcome::denied);
   join(client, server);
   CHECK(operate(Opcode::read, region->key, 100, ".......") == "written");
+  RevokedRegion revoked;
   {
     const auto held = server.node->lock();
-    server.node->regions().revoke(*region);
+    revoked = server.node->revoke(*region);
   }
-  operate(Opcode::read, region->key, 0, "....", Outcome::failed_status);
-  bool acknowledged = false;
-  for (const Event& event : client.control->take()) acknowledged |= event.kind == EventKind::link_lost;
-  CHECK(acknowledged);
+  revoked.finish();
+  // The refused operation ends the link. On the next one it asks for the region again.
+  std::string text = "....";
+  Operation* refused = start(Opcode::read, region->key, 0, text);
+  bool is_lost = false;
+  for (const uint64_t deadline = now_ns() + 10'000'000'000; !is_lost && now_ns() < deadline;) {
+    for (const Event& event : client.control->take()) is_lost |= event.kind == EventKind::link_lost;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK(is_lost && !refused->finished);
   join(client, server);
+  CHECK(client.node->wait(*refused, now_ns() + 10'000'000'000));
+  CHECK(refused->outcome == Outcome::denied);
+  client.node->end(*refused);
   operate(Opcode::read, region->key, 0, "....", Outcome::denied);
   CHECK(client.call(method::echo, "alive") == "alive");
 }
 
 TEST("a write that lost its link is repeated with the bytes that it was given") {
   Side client, server;
-  const auto memory = server.context->allocate(4096, false);
+  const auto memory = server.context->allocate(4096, {});
   std::memset(memory->data(), 0, 4096);
   std::shared_ptr<ExposedRegion> region;
   {
     const auto held = server.node->lock();
-    region = server.node->regions().expose(memory->data(), 4096, access::all, 0);
+    region =
+        server.node->regions().expose(memory->data(), 4096, access::all, std::make_shared<Audience>(true));
   }
   const auto begin = [&](std::string text) {
     Operation* call = client.session->operate(Opcode::write, region->key, 0,
@@ -195,11 +207,12 @@ TEST("a write that lost its link is repeated with the bytes that it was given") 
 TEST("a refused write does not take its own bytes for the reason") {
   Side client, server;
   join(client, server);
-  const auto memory = server.context->allocate(64, false);
+  const auto memory = server.context->allocate(64, {});
   std::shared_ptr<ExposedRegion> region;
   {
     const auto held = server.node->lock();
-    region = server.node->regions().expose(memory->data(), 64, access::remote_read, 0);
+    region = server.node->regions().expose(memory->data(), 64, access::remote_read,
+                                           std::make_shared<Audience>(true));
   }
   for (int i = 0; i < 2; ++i) {  // when the region is asked for, and when it is known
     std::string text = "bytes";
@@ -220,13 +233,14 @@ TEST("bulk transfers arrive whole while links break") {
   Side client, server;
   join(client, server);
   constexpr size_t kBytes = 24u << 20;
-  const auto memory = server.context->allocate(kBytes, false);
+  const auto memory = server.context->allocate(kBytes, {});
   std::vector<std::byte> source(kBytes), back(kBytes);
   for (size_t i = 0; i < kBytes; ++i) source[i] = static_cast<std::byte>(i * 2654435761u >> 13);
   std::shared_ptr<ExposedRegion> region;
   {
     const auto held = server.node->lock();
-    region = server.node->regions().expose(memory->data(), kBytes, access::all, 0);
+    region =
+        server.node->regions().expose(memory->data(), kBytes, access::all, std::make_shared<Audience>(true));
   }
   std::atomic<bool> done{false};
   std::jthread breaker([&] {

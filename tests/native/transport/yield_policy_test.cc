@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "check.h"
-#include "util/move_to_other_core.h"
+#include "util/processor/move_to_other_core.h"
 
 using verbena::move_to_other_core;
 using verbena::transport::YieldPolicy;

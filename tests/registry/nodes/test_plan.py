@@ -63,7 +63,7 @@ def test_when_the_last_fetcher_dies_the_origin_is_used_at_once() -> None:
     blob.note("fellow", held=0b11, whole=False)
     while offer := blob.offer("origin", 0.0):
         blob.release(offer, elsewhere=True)
-    blob.alive("fellow", False)
+    blob.set_live("fellow", False)
     assert blob.offer("origin", 0.0) is not None
 
 
@@ -90,18 +90,18 @@ def test_the_piece_of_a_dead_holder_is_free_at_once() -> None:
         blob.note(name, held=0, whole=True)
     assert blob.offer("dead", 0.0) is not None
     assert blob.offer("other", 0.0) is None
-    blob.alive("dead", False)
+    blob.set_live("dead", False)
     assert blob.offer("other", 0.0) is not None
 
 
 def test_a_plan_is_completable_while_a_live_peer_has_or_receives_the_pieces() -> None:
     blob = plan(2)
     assert not blob.completable
-    blob.note("orphan", held=1, whole=False, fed=False)
+    blob.note("orphan", held=1, whole=False, receiving=False)
     assert not blob.completable
-    blob.note("fed", held=1, whole=False, fed=True)
+    blob.note("receiving", held=1, whole=False, receiving=True)
     assert blob.completable
-    blob.alive("fed", False)
+    blob.set_live("receiving", False)
     assert not blob.completable
 
 

@@ -80,7 +80,8 @@ def running(*arguments: str, environment: dict[str, str] | None = None) -> Itera
     drain.start()
     for line in process.stdout:
         lines.append(line)
-        if line.startswith("try: ") or "unix" in line:
+        # the last line; without TCP there is none for redis-cli
+        if line.startswith("try: ") or ("unix" in line and "  redis  " not in "".join(lines)):
             break
     banner = "".join(lines)
     match = re.search(r"redis +\S+:([0-9]+)$", banner, re.M)

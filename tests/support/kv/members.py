@@ -124,17 +124,32 @@ write_pause_budget_ms = 20000
         yield source, target
 
 
-async def whole_move(
-    source: Member, target: Member, tap: Callable[[str, bytes], None]
-) -> tuple[Moved | RolledBack, list[State]]:
-    """Runs all phases of the move. Returns its end and the states that were checkpointed."""
-    cluster, states = source.cluster, list[State]()
+async def prepared_move(
+    source: Member, target: Member, save: Callable[[State, bool], None] = lambda state, sync: None
+) -> MoveSource:
+    """A move of all slots, in the map but not begun. `save` is called with each state."""
+    cluster = source.cluster
     move = Move(MIGRATION, SLOTS, cluster.id, target.cluster.id)
     cluster.moves.update = lambda: None  # type: ignore[method-assign]
     await cluster.current.change(lambda map: map.assign(SLOTS, cluster.id).begin_move(move))
-    cluster.sessions.tap = tap  # type: ignore[assignment]
     facts = Facts(MIGRATION, SLOTS, cluster.id, target.cluster.id)
-    mover = MoveSource(cluster.moves.context, Prepared(facts), lambda state, sync: states.append(state))
+    return MoveSource(cluster.moves.context, Prepared(facts), save)
+
+
+async def offered_move(source: Member, target: Member) -> MoveSource:
+    """A move of all slots that the target has accepted: it can lend windows."""
+    mover = await prepared_move(source, target)
+    await mover.offer()
+    return mover
+
+
+async def whole_move(
+    source: Member, target: Member, observer: Callable[[str, bytes], None]
+) -> tuple[Moved | RolledBack, list[State]]:
+    """Runs all phases of the move. Returns its end and the states that were checkpointed."""
+    states = list[State]()
+    mover = await prepared_move(source, target, lambda state, sync: states.append(state))
+    source.cluster.sessions.observer = observer  # type: ignore[assignment]
     end = await mover.run()
-    cluster.sessions.tap = None
+    source.cluster.sessions.observer = None
     return end, states

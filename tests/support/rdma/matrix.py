@@ -21,6 +21,7 @@ RULES = {
     "A9": "error statuses",
     "A10": "integrity",
     "A11": "synchronisation",
+    "A12": "memory windows",
     "CM": "connection manager",
     "faults": "injected faults",
     "processes": "two processes",

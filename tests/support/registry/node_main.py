@@ -1,5 +1,6 @@
-"""A registry node as its own process, driven by lines of JSON: `push` makes a blob from a seed, `pull`
-fetches one and reports what arrived, `figures` reports the counters. Started by processes.py."""
+"""A registry node as its own process, driven by lines of JSON: `push` makes a blob from a seed, `push_file`
+from a file, `pull` fetches one and reports what arrived, `figures` reports the counters. Started by
+processes.py."""
 
 from __future__ import annotations
 
@@ -23,6 +24,8 @@ from verbena.registry.nodes.nodes import Nodes
 from verbena.registry.nodes.settings import NodesSettings
 from verbena.registry.service import Blob, Registry
 
+PIECE = 4 << 20
+
 
 async def main(options: dict[str, Any]) -> None:
     registry = Registry(options.pop("folder"))
@@ -30,6 +33,7 @@ async def main(options: dict[str, Any]) -> None:
     secret = options.pop("secret", "").encode()
     devices = options.pop("devices", {})
     resume_timeout_s = options.pop("resume_timeout_s", 30.0)
+    recv_buffer_pool_size = options.pop("recv_buffer_pool_size", 1000)
     settings = NodesSettings(**{**options, "peers": tuple(options.get("peers", ()))})
     nodes = await Nodes.open(
         registry,
@@ -38,7 +42,7 @@ async def main(options: dict[str, Any]) -> None:
             wires=wires,
             secret=secret,
             devices=devices,
-            recv_buffer_pool_size=1000,
+            recv_buffer_pool_size=recv_buffer_pool_size,
             resume_timeout_s=resume_timeout_s,
         ),
     )
@@ -64,6 +68,16 @@ async def _answer(nodes: Nodes, command: dict[str, Any]) -> None:
 async def _push(nodes: Nodes, seed: int, length: int, repository: str = "app") -> dict[str, Any]:
     content = random.Random(seed).randbytes(length)
     return {"digest": str(await Filler(nodes.registry).blob(repository, content))}
+
+
+async def _push_file(nodes: Nodes, file: str, repository: str = "app") -> dict[str, Any]:
+    upload = await nodes.registry.begin_upload(repository)
+    with Path(file).open("rb") as opened:
+        while piece := opened.read(PIECE):
+            await upload.incoming.append([piece])
+    digest = await upload.incoming.digest("sha256")
+    await nodes.registry.finish_upload(upload, digest)
+    return {"digest": str(digest)}
 
 
 async def _pull(nodes: Nodes, digest: str, repository: str = "app") -> dict[str, Any]:
@@ -122,8 +136,16 @@ async def _figures(nodes: Nodes) -> dict[str, Any]:
         "incoming": len(list(nodes.registry.blobs.incoming_files())),
         "problems": [f"{peer.address}: {peer.problem}" for peer in peers if peer.problem],
         "wires": sorted({peer.session.wire or "" for peer in nodes.peers if peer.session}),
-        "cpu": time.process_time(),
+        "cpu_s": time.process_time(),
+        "own_mib": own_mib(),
     }
+
+
+def own_mib() -> float:
+    """Memory in use, with shared pages divided among the processes that map them, because peers' windows are
+    mapped here too."""
+    text = Path("/proc/self/smaps_rollup").read_text()
+    return int(text.partition("\nPss:")[2].split()[0]) / 1024
 
 
 if __name__ == "__main__":

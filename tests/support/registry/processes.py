@@ -1,4 +1,5 @@
-"""Registry nodes as processes, optionally in their own network namespaces, which tests kill and stop."""
+"""Registry nodes as processes, optionally in their own network namespaces, which tests kill and stop.
+Benchmarks use them too."""
 
 from __future__ import annotations
 

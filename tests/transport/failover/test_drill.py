@@ -30,7 +30,7 @@ def echo(request: Request) -> bytes:
 
 @pytest.fixture
 async def listener() -> AsyncIterator[Listener]:
-    async with await verbena.listen("127.0.0.1:0", handlers={"echo": echo}, config=SETTINGS) as listening:
+    async with verbena.listen("127.0.0.1:0", handlers={"echo": echo}, config=SETTINGS) as listening:
         yield listening
 
 
@@ -44,7 +44,7 @@ async def linked(listener: Listener, count: int = 1) -> None:
 
 async def test_a_session_resumes_on_the_broken_wire_if_it_does_not_rest(listener):
     """Without a rest time, the session resumes on the wire that was broken."""
-    async with await verbena.connect(listener.address, config=SETTINGS) as session:
+    async with verbena.connect(listener.address, config=SETTINGS) as session:
         await linked(listener)
         (drilled,) = await listener.node.drill("shm")
         assert (drilled.before, drilled.after, drilled.ok) == ("shm", "shm", True)
@@ -57,7 +57,7 @@ async def test_a_session_resumes_on_the_broken_wire_if_it_does_not_rest(listener
 async def test_a_wire_that_rests_is_left_and_taken_again(listener):
     """At either end: the session steps down to the next wire, has one link there, and steps up after the rest
     time."""
-    async with await verbena.connect(listener.address, config=SETTINGS) as session:
+    async with verbena.connect(listener.address, config=SETTINGS) as session:
         for node in (listener.node, session.node):
             await linked(listener)
             (drilled,) = await node.drill("shm", rest_s=2.0)
@@ -95,14 +95,14 @@ async def test_calls_run_once_through_a_drill(listener):
 
 async def test_a_drill_of_an_unused_wire_returns_an_empty_report(listener):
     """A drill of a wire without sessions returns an empty report at once."""
-    async with await verbena.connect(listener.address, wire="iwarp", config=SETTINGS):
+    async with verbena.connect(listener.address, wire="iwarp", config=SETTINGS):
         assert await listener.node.drill("shm", rest_s=60) == []
         assert not listener.node._is_resting("shm")
 
 
 async def test_a_session_that_does_not_return_is_reported_so(listener):
     """A session that does not resume is reported as failed within the given time."""
-    async with await verbena.connect(listener.address, wire="shm", config=SETTINGS):
+    async with verbena.connect(listener.address, wire="shm", config=SETTINGS):
         await linked(listener)
         (drilled,) = await listener.node.drill("shm", rest_s=30, wait_s=0.3)
         assert (drilled.resumed_s, drilled.after, drilled.ok) == (None, None, False)

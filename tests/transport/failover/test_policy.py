@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from verbena.errors import EXPLANATIONS
 from verbena.transport.failover.policy import (
+    DRAIN_S,
     OWN_ERRORS,
     PERMANENT_ERRORS,
     Action,
@@ -29,13 +30,15 @@ EPOCH = 77
 
 
 def policy(*wires: str, **options: Any) -> Failover:
-    """A policy with two retries 100 ms apart, 30 s to resume, and rest times of exactly 1, 2, 4 … s."""
+    """A policy with two retries 100 ms apart, 30 s to resume, rest times of exactly 1, 2, 4 … s, and turns
+    without a limit."""
     defaults: dict[str, Any] = {
         "peer_boot_epoch": EPOCH,
         "connection_retries": 2,
         "retry_delay_ms": 100,
         "resume_timeout_s": 30,
         "jitter": lambda: 0.5,
+        "turn_s": math.inf,
     }
     return Failover(wires or WIRES, **{**defaults, **options})
 
@@ -146,6 +149,36 @@ def test_no_wire_uses_up_the_time_of_the_others() -> None:
     assert (action, now) == (Dial("iwarp", until=130), 109)
     action, now = use_up(failover, "iwarp", now)
     assert (action, now) == (Dial("quic", until=130), 118)
+
+
+def test_a_silent_wire_does_not_keep_the_fallback_waiting() -> None:
+    """While another wire has not been tried in this outage, a wire is dialled for `turn_s` only, and not
+    retried beyond it."""
+    failover = connect(policy(turn_s=1.5, retry_delay_ms=1000))
+    assert failover.link_lost("ibv", "RETRY_EXC_ERR", 100) == Dial("ibv", until=101.5)
+    assert failover.dial_failed("ibv", "connect_timeout", 101.5) == Dial("iwarp", until=103)
+    assert failover.dial_failed("iwarp", "unreachable", 101.6) == Wait(102.6)
+    assert failover.tick(102.6) == Dial("iwarp", until=103)
+    assert failover.dial_failed("iwarp", "connect_timeout", 103) == Dial("quic", until=130), "the last one"
+    assert failover.dial_failed("quic", "connect_timeout", 108) == Wait(109)
+    assert failover.tick(109) == Dial("quic", until=130)
+    assert failover.dial_failed("quic", "connect_timeout", 114) == Dial("ibv", until=130), "each had a turn"
+
+
+def test_a_first_connection_reaches_the_fallback_as_fast() -> None:
+    """The limit of a turn holds before the first link too, and not for a wire that is alone."""
+    assert policy(turn_s=1.5).start(5, timeout_s=60) == Dial("ibv", until=6.5)
+    assert policy("ibv", turn_s=1.5).start(5) == Dial("ibv", until=35)
+    assert policy(turn_s=1.5, demanded="ibv").start(5) == Dial("ibv", until=35)
+
+
+def test_a_wire_that_rests_for_longer_does_not_shorten_a_turn() -> None:
+    """Only a wire that could be dialled at the end of the turn is worth ending it."""
+    failover = policy("ibv", "iwarp", turn_s=1.5, first_rest_s=4, connection_retries=0)
+    failover.start(0)
+    failover.dial_failed("ibv", "unreachable", 0)
+    failover.connected("iwarp", 0)
+    assert failover.link_lost("iwarp", "RETRY_EXC_ERR", 1) == Dial("iwarp", until=31), "ibv rests until 4"
 
 
 def test_rests_grow_but_leave_every_wire_its_chance() -> None:
@@ -402,6 +435,60 @@ def test_an_unanswered_probe_decides_nothing() -> None:
     assert failover.tick(12) == Dial("ibv", until=40)
 
 
+# The end of the peer's process
+
+
+def test_a_dead_peer_ends_the_session_when_its_link_breaks() -> None:
+    """What the peer sent before it ended may still be on the way, so a link that is in use stays until it
+    breaks."""
+    failover = connect(policy(drain_s=0.05))
+    assert failover.peer_died(100) == Wait(100.05)
+    assert (failover.state, failover.wire) == (LinkState.CONNECTED, "ibv")
+    assert failover.link_lost("ibv", "peer_died", 100.01) == GiveUp("peer_died")
+    assert failover.state is LinkState.FAILED
+
+
+def test_a_dead_peer_ends_the_session_although_its_link_does_not_break() -> None:
+    failover = connect(policy(drain_s=0.05))
+    failover.peer_died(100)
+    assert failover.peer_died(100.04) == failover.tick(100.04) == Wait(100.05)
+    assert failover.tick(100.05) == GiveUp("peer_died")
+
+
+def test_between_links_a_dead_peer_ends_the_session_at_once() -> None:
+    """Whether a dial is under way, a probe, or a rest."""
+    dialling = connect(policy())
+    dialling.link_lost("ibv", "peer_died", 100)
+    assert dialling.peer_died(100) == GiveUp("peer_died")
+
+    probing = policy("ibv", connection_retries=0)
+    probing.start(0)
+    probing.dial_failed("ibv", "unreachable", 1)
+    assert probing.peer_died(1) == GiveUp("peer_died")
+
+    resting = policy("ibv", connection_retries=0)
+    resting.start(0)
+    resting.dial_failed("ibv", "unreachable", 1)
+    assert isinstance(resting.probed(None, 1), Wait)
+    assert resting.peer_died(1) == GiveUp("peer_died")
+    assert resting.tick(2) == resting.peer_died(2) == GiveUp("peer_died")
+
+
+def test_a_dead_peer_is_dialled_no_more() -> None:
+    """A background dial that was under way is the last one, and its link is not kept."""
+    failover, now = on_a_lesser_wire()
+    assert failover.tick(now) == Dial("ibv", until=math.inf, background=True)
+    assert failover.peer_died(now) == Wait(now + 0.05)
+    assert failover.dial_failed("ibv", "peer_died", now) == Wait(now + 0.05)
+    assert failover.tick(now + 0.05) == GiveUp("peer_died")
+
+    failover, now = on_a_lesser_wire()
+    failover.tick(now)
+    failover.peer_died(now)
+    assert failover.connected("ibv", now + 0.01) == Wait(now + 0.05)
+    assert failover.tick(now + 0.05) == GiveUp("peer_died")
+
+
 # Closing, misuse and the history
 
 
@@ -459,7 +546,8 @@ def test_the_history_and_its_description_are_bounded() -> None:
 
 
 def test_every_reason_to_give_up_is_explained() -> None:
-    for reason in ("resume_timeout", "peer_restarted", "session_unknown", "no_common_wire", "closed"):
+    reasons = ("resume_timeout", "peer_restarted", "peer_died", "session_unknown", "no_common_wire", "closed")
+    for reason in reasons:
         assert reason in EXPLANATIONS
     assert EXPLANATIONS.keys() >= OWN_ERRORS | PERMANENT_ERRORS
 
@@ -482,6 +570,7 @@ class AnyEvents(RuleBasedStateMachine):
         delay_ms=st.sampled_from([0, 50, 5000]),
         resume_s=st.sampled_from([0.5, 10, 300]),
         jitter=st.floats(0, 1),
+        turn_s=st.sampled_from([0.2, 1.5, math.inf]),
     )
     def begin(
         self,
@@ -492,6 +581,7 @@ class AnyEvents(RuleBasedStateMachine):
         delay_ms: int,
         resume_s: float,
         jitter: float,
+        turn_s: float,
     ) -> None:
         self.offered = wires[:count]
         wanted = self.offered[-1] if demanded else None
@@ -504,11 +594,13 @@ class AnyEvents(RuleBasedStateMachine):
             retry_delay_ms=delay_ms,
             resume_timeout_s=resume_s,
             jitter=lambda: jitter,
+            turn_s=turn_s,
         )
         self.now, self.outage_since = 0.0, 0.0
         self.dialling: Dial | None = None
         self.probing = False
         self.alarm = math.inf
+        self.peer_died_at: float | None = None
         self.take(self.failover.start(0))
 
     def take(self, action: Action) -> None:
@@ -520,6 +612,10 @@ class AnyEvents(RuleBasedStateMachine):
             return
         assert failover.state is not LinkState.FAILED
         self.alarm = action.until
+        if self.peer_died_at is not None:
+            assert connected
+            assert isinstance(action, Wait)
+            assert action.until == self.peer_died_at + DRAIN_S
         if not connected:
             assert self.now < self.outage_since + self.resume_s
             assert action.until <= self.outage_since + self.resume_s
@@ -577,6 +673,14 @@ class AnyEvents(RuleBasedStateMachine):
         assert (action == GiveUp("peer_restarted")) is (epoch == EPOCH + 1)
         self.take(action)
 
+    @precondition(lambda self: self.peer_died_at is None and self.failover.state is not LinkState.FAILED)
+    @rule()
+    def the_peer_dies(self) -> None:
+        self.peer_died_at = self.now
+        action = self.failover.peer_died(self.now)
+        assert isinstance(action, GiveUp) is (self.failover.wire is None)
+        self.take(action)
+
     @precondition(lambda self: self.failover.state is LinkState.CONNECTED)
     @rule(reason=REASONS)
     def the_link_breaks(self, reason: str) -> None:
@@ -585,8 +689,11 @@ class AnyEvents(RuleBasedStateMachine):
         self.outage_since = self.now
         under_way = self.dialling is not None
         action = self.failover.link_lost(wire, reason, self.now)
-        if reason in OWN_ERRORS and not under_way:
-            assert action == Dial(wire, until=self.now + self.resume_s)
+        if self.peer_died_at is not None:
+            assert action == GiveUp("peer_died")
+        elif reason in OWN_ERRORS and not under_way:
+            assert isinstance(action, Dial)
+            assert action.wire == wire
         self.take(action)
 
     @rule(wire=st.sampled_from(WIRES), reason=REASONS)
@@ -615,15 +722,22 @@ TestAnyEvents = AnyEvents.TestCase
     retries=st.integers(0, 5),
     delay_ms=st.sampled_from([0, 1, 100, 10_000]),
     resume_s=st.sampled_from([0.0, 0.2, 5, 30, 600]),
+    turn_s=st.sampled_from([1.5, math.inf]),
     data=st.data(),
 )
 def test_when_nothing_works_it_ends_in_time_after_trying_every_wire(
-    count: int, retries: int, delay_ms: int, resume_s: float, data: st.DataObject
+    count: int, retries: int, delay_ms: int, resume_s: float, turn_s: float, data: st.DataObject
 ) -> None:
     """Whatever fails and however long it takes: the policy ends within resume_timeout_s after a bounded
     number of dials."""
     wires = WIRES[:count]
-    failover = policy(*wires, connection_retries=retries, retry_delay_ms=delay_ms, resume_timeout_s=resume_s)
+    failover = policy(
+        *wires,
+        connection_retries=retries,
+        retry_delay_ms=delay_ms,
+        resume_timeout_s=resume_s,
+        turn_s=turn_s,
+    )
     failover.start(0, timeout_s=1)
     failover.connected(wires[0], 0)
     reasons = st.sampled_from(["unreachable", "connect_timeout", "no_device"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import verbena
-from verbena.errors import setup_error
+from verbena.errors import DeniedError, setup_error
 from verbena.transport import Listener, Request, SessionState, Settings
 from verbena.transport.failover import dialer as dialing
 from verbena.transport.failover import links
@@ -33,7 +33,7 @@ async def listener() -> AsyncIterator[Listener]:
     def echo(request: Request) -> bytes:
         return request.payload
 
-    async with await verbena.listen("127.0.0.1:0", handlers={"echo": echo}, config=HASTY) as listening:
+    async with verbena.listen("127.0.0.1:0", handlers={"echo": echo}, config=HASTY) as listening:
         yield listening
 
 
@@ -47,7 +47,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_the_present_link_goes_on_until_the_better_one_has_taken_over(listener: Listener) -> None:
     """Under every kind of load, neither end is ever without a link, and nothing is lost or repeated."""
-    async with await verbena.connect(listener.address, config=HASTY) as session:
+    async with verbena.connect(listener.address, config=HASTY) as session:
         (served,) = listener.sessions
         region = listener.node.allocate(1 << 20, access=Access.ALL)
         counter = listener.node.allocate(8, access=Access.ALL)
@@ -61,16 +61,45 @@ async def test_the_present_link_goes_on_until_the_better_one_has_taken_over(list
             data = bytes([additions % 256]) * (1 << 20)
             answers = await asyncio.gather(
                 *(session.call("echo", bytes([number])) for number in range(50)),
-                session.put(data, region.remote),
+                session.write(region.remote, data),
                 session.fetch_add(counter.remote, 1),
             )
             additions += 1
             assert answers[:50] == [bytes([number]) for number in range(50)]
-            assert bytes(region.memory) == data  # type: ignore[arg-type]
+            assert bytes(region) == data
         assert await session.fetch_add(counter.remote, 0) == additions
         await until(lambda: served.wire == "shm")
         assert seen == [(SessionState.CONNECTED, "shm")] * 2
         assert session._native.links == served._native.links == 3
+
+
+async def test_no_access_is_refused_because_a_link_is_replaced(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends what it lent on the former link while the client still uses that link: the client asks
+    again on the new one, instead of reporting a refusal. A revoked region is refused there."""
+    async with verbena.connect(listener.address, config=HASTY) as session:
+        change_over, close = links._change_over, links.LiveLink.close
+
+        async def late_change_over(changing: Any, prepared: Any) -> None:
+            await asyncio.sleep(0.2 if changing is session else 0)
+            await change_over(changing, prepared)
+
+        async def late_close(link: links.LiveLink) -> None:
+            await asyncio.sleep(0.4 if link.wire.name == "iwarp" else 0)
+            await close(link)
+
+        monkeypatch.setattr(links, "_change_over", late_change_over)
+        monkeypatch.setattr(links.LiveLink, "close", late_close)
+        region = listener.node.allocate(4000, access=Access.ALL)
+        remote = region.remote
+        session.break_link(rest_s=0.3)
+        await until(lambda: session.wire == "iwarp")
+        while session.wire != "shm":
+            assert await session.read(remote) == bytes(4000)
+        region.close()
+        with pytest.raises(DeniedError):
+            await session.read(remote)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["dial", "change-over"])
@@ -92,7 +121,7 @@ async def test_a_better_wire_that_fails_costs_nothing_unless_it_fails_at_the_las
         return await (fail if wire.name == "shm" else dial_link)(session, wire, *rest)
 
     dial_link = links.dial_link
-    async with await verbena.connect(listener.address, config=HASTY) as session:
+    async with verbena.connect(listener.address, config=HASTY) as session:
         session.break_link(rest_s=0.2)
         await until(lambda: session.wire == "iwarp")
         link, states = session._link, []
@@ -121,7 +150,7 @@ async def test_a_dial_that_hangs_ends_with_the_sessions_time(
 ) -> None:
     """A dial ends with the session's time to resume, although connecting might take an hour."""
     patient = replace(HASTY, connection_timeout_ms=3_600_000, resume_timeout_s=0.3)
-    async with await verbena.listen("127.0.0.1:0", config=patient) as other:
+    async with verbena.listen("127.0.0.1:0", config=patient) as other:
         session = await verbena.connect(other.address, config=patient)
 
         async def hang(*args: Any) -> None:
@@ -137,7 +166,7 @@ async def test_a_dial_that_hangs_ends_with_the_sessions_time(
 
 async def test_a_link_that_was_closed_in_order_is_no_error_of_the_wire(listener: Listener) -> None:
     """An orderly disconnect is not counted as a failed completion of the wire, and the session resumes."""
-    async with await verbena.connect(listener.address, config=HASTY) as session:
+    async with verbena.connect(listener.address, config=HASTY) as session:
         (served,) = listener.sessions
         await until(lambda: session._link is not None and served._link is not None)
         link = served._link

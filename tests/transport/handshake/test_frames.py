@@ -27,10 +27,11 @@ GOOD: dict[FrameType, dict[str, Any]] = {
         "version": 1,
         "node": "bert",
         "boot_epoch": 0,
+        "host": "00" * 32,
         "nonce": "ff" * 32,
         "auth": "secret",
     },
-    FrameType.PROOF: {"proof": "00" * 32},
+    FrameType.PROOF: {"proof": "00" * 32, "process": "4026531836/77"},
     FrameType.WELCOME: {
         "proof": "00" * 32,
         "session_id": 2**64 - 1,
@@ -40,6 +41,7 @@ GOOD: dict[FrameType, dict[str, Any]] = {
         "max_message_bytes": 2**63 - 1,
         "resume_timeout_ms": 0,
         "key": "",
+        "process": "",
     },
     FrameType.ALIVE: {"proof": "00" * 32},
     FrameType.REFUSAL: {"code": "rejected", "reason": "no"},
@@ -135,9 +137,9 @@ def test_another_protocol_is_recognised_by_its_first_bytes(start: bytes, words: 
     ],
 )
 def test_a_body_must_be_json_in_its_one_spelling(text: bytes) -> None:
-    assert refused(read, body(FrameType.PROOF, text)) == "bad_message"
+    assert refused(read, body(FrameType.ALIVE, text)) == "bad_message"
     good = b'{"proof":"' + b"0" * 64 + b'"}'
-    assert [fields for _, fields, _ in FrameReader().feed(body(FrameType.PROOF, good))] == [
+    assert [fields for _, fields, _ in FrameReader().feed(body(FrameType.ALIVE, good))] == [
         {"proof": "0" * 64}
     ]
 
@@ -158,6 +160,7 @@ WRONG: dict[str, list[Any]] = {
     "max_message_bytes": [0, -1, 2**63, True, None],
     "resume_timeout_ms": [-1, 2**32, 1.5, True, None],
     "key": ["00", "00" * 31, None, 0],
+    "process": ["x" * 65, "1/2\n", None, 12],
     "code": ["x" * 33, "a\n", None, 1],
     "reason": ["x" * 201, "\x1b[31m", "\ud800", None, 1],
 }

@@ -33,8 +33,8 @@ from verbena.transport.handshake.hello import (
     hkdf,
 )
 
-ANNA = NodeInfo("anna", 2**64 - 1, "host one")
-BERT = NodeInfo("bert", 7, "host one")
+ANNA = NodeInfo("anna", 2**64 - 1, "host one", "40/1")
+BERT = NodeInfo("bert", 7, "host one", "40/2")
 NOBODY = Authentication()
 SECRET = Authentication("secret", b"sixteen bytes ok")
 OTHER_SECRET = Authentication("secret", b"sixteen bytes no")
@@ -133,7 +133,9 @@ def test_both_ends_agree() -> None:
     assert isinstance(at_server, Agreement)
     assert (at_client.peer_name, at_client.peer_boot_epoch) == ("bert", 7)
     assert (at_server.peer_name, at_server.peer_boot_epoch) == ("anna", 2**64 - 1)
-    assert dataclasses.replace(at_client, peer_name="anna", peer_boot_epoch=2**64 - 1) == at_server
+    assert (at_client.peer_process, at_server.peer_process) == ("40/2", "40/1")
+    server_facts = {"peer_name": "anna", "peer_boot_epoch": 2**64 - 1, "peer_process": "40/1"}
+    assert dataclasses.replace(at_client, **server_facts) == at_server
     assert (at_client.version, at_client.session_id, len(at_client.key)) == (1, 2**64 - 1, 32)
     assert (at_client.wires, at_client.window, at_client.max_message_bytes) == (WIRES, 64, 2**31)
     assert (at_client.resume_timeout_s, at_client.same_host, at_client.peer_identity) == (30.5, True, "")
@@ -239,9 +241,42 @@ def test_the_host_id_is_hashed_with_the_nonce() -> None:
     """The host's id is sent hashed with the nonce: it differs each time and reveals nothing to other
     hosts."""
     one, two = client().start(), client().start()
-    hosts = {json.loads(frame[9:])["host"] for frame in (one, two)}
-    assert len(hosts) == 2
-    assert b"host one" not in one
+    (three,) = server().receive(one)
+    assert isinstance(three, bytes)
+    hosts = {json.loads(frame[9:])["host"] for frame in (one, two, three)}
+    assert len(hosts) == 3
+    assert b"host one" not in one + three
+
+
+@pytest.mark.parametrize("host_id", ["host two", ""])
+def test_the_process_is_named_to_peers_on_the_same_host_only(host_id: str) -> None:
+    """No frame to another host holds it, and a peer that claims one from there is not believed."""
+    seen: list[bytes] = []
+
+    def record(data: bytes) -> bytes:
+        seen.append(data)
+        return data
+
+    elsewhere = ServerHello(dataclasses.replace(BERT, host_id=host_id), auth=SECRET)
+    at_client, at_server = converse(client(), elsewhere, between=record)
+    assert isinstance(at_client, Agreement)
+    assert isinstance(at_server, Agreement)
+    assert (at_client.peer_process, at_server.peer_process) == ("", "")
+    assert len(seen) == 4
+    assert not any(process in frame for frame in seen for process in (b"40/1", b"40/2"))
+
+    one = _Forthcoming(ANNA, auth=SECRET, wires=("shm", "iwarp"))
+    elsewhere = ServerHello(dataclasses.replace(BERT, host_id=host_id), auth=SECRET)
+    _, at_server = converse(one, elsewhere)
+    assert isinstance(at_server, Agreement)
+    assert at_server.peer_process == ""
+
+
+class _Forthcoming(ClientHello):
+    """A client that names its process to every server."""
+
+    def _is_own_host(self, peer: dict[str, Any]) -> bool:
+        return True
 
 
 def test_only_wires_that_both_have_are_offered_in_the_servers_order() -> None:
@@ -440,7 +475,7 @@ def test_a_clients_proof_is_no_servers_proof() -> None:
     (challenge,) = server().receive(one.start())
     (proof,) = one.receive(challenge)
     assert isinstance(proof, bytes)
-    echo = encode(FrameType.ALIVE, json.loads(proof[9:]))
+    echo = encode(FrameType.ALIVE, {"proof": json.loads(proof[9:])["proof"]})
     assert refused(one.receive, echo) == "credentials"
 
 

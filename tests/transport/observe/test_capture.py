@@ -32,7 +32,7 @@ def echo(request: Request) -> bytes:
 
 @pytest.fixture
 async def listener() -> AsyncIterator[Listener]:
-    async with await verbena.listen("127.0.0.1:0", handlers={"echo": echo}, config=SETTINGS) as listening:
+    async with verbena.listen("127.0.0.1:0", handlers={"echo": echo}, config=SETTINGS) as listening:
         yield listening
 
 
@@ -90,12 +90,12 @@ async def test_one_sided_work_is_in_the_file(listener, tmp_path, wire):
     region = listener.node.allocate(1 << 20)
     pattern = bytes(range(256))
     path, theirs = tmp_path / "ours.pcapng", tmp_path / "theirs.pcapng"
-    async with await verbena.connect(listener.address, wire=wire, config=SETTINGS) as session:
+    async with verbena.connect(listener.address, wire=wire, config=SETTINGS) as session:
         with session.node.capture(path), listener.node.capture(theirs):
             await session.write(region.remote[16:], b"small")
             assert await session.read(region.remote[16:21]) == b"small"
-            await session.put(pattern * 4096, region.remote)
-            await session.get(region.remote, bytearray(512 << 10))
+            await session.write(region.remote, pattern * 4096)
+            await session.read_into(region.remote, bytearray(512 << 10))
         with session.node.capture(tmp_path / "headers.pcapng", headers_only=True):
             await session.write(region.remote, b"confidential")
     start = region.remote.addr
@@ -133,7 +133,7 @@ async def test_a_folder_in_the_configuration_gets_a_file_for_each_node(tmp_path)
 async def test_every_message_is_in_the_file_once(listener, tmp_path, wire):
     """Both directions, with session, wire and the bytes on the wire."""
     path = tmp_path / "session.pcapng"
-    async with await verbena.connect(listener.address, wire=wire, config=SETTINGS) as session:
+    async with verbena.connect(listener.address, wire=wire, config=SETTINGS) as session:
         with session.node.capture(path) as capture:
             for number in range(20):
                 await session.call("echo", b"payload %d" % number)
@@ -161,7 +161,7 @@ async def test_every_message_is_in_the_file_once(listener, tmp_path, wire):
 async def test_headers_alone_hold_no_payload(listener, tmp_path):
     """The packet contains the length of the message, but no payload."""
     path = tmp_path / "headers.pcapng"
-    async with await verbena.connect(listener.address, config=SETTINGS) as session:
+    async with verbena.connect(listener.address, config=SETTINGS) as session:
         with session.node.capture(path, headers_only=True):
             await session.call("echo", b"confidential " * 20)
     assert b"confidential" not in path.read_bytes()
@@ -173,9 +173,9 @@ async def test_headers_alone_hold_no_payload(listener, tmp_path):
 async def test_a_capture_ends_with_its_node(tmp_path):
     """The file is complete when the node is closed."""
     path = tmp_path / "node.pcapng"
-    async with await verbena.listen("127.0.0.1:0", handlers={"echo": echo}, config=SETTINGS) as listener:
+    async with verbena.listen("127.0.0.1:0", handlers={"echo": echo}, config=SETTINGS) as listener:
         capture = listener.node.capture(path)
-        async with await verbena.connect(listener.address, config=SETTINGS) as session:
+        async with verbena.connect(listener.address, config=SETTINGS) as session:
             await session.call("echo", b"x")
     assert capture.closed
     assert blocks(path)[-1][0] == 5
@@ -195,7 +195,7 @@ async def test_wireshark_reads_it(listener, tmp_path):
     """capinfos counts the packets; tshark shows each with its time, direction and bytes."""
     path = tmp_path / "session.pcapng"
     region = listener.node.allocate(4096)
-    async with await verbena.connect(listener.address, config=replace(SETTINGS)) as session:
+    async with verbena.connect(listener.address, config=replace(SETTINGS)) as session:
         with session.node.capture(path) as capture:
             for size in (0, 1, 2, 3, 1000):
                 await session.call("echo", b"x" * size)

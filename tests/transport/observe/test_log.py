@@ -80,7 +80,7 @@ async def test_a_sessions_life_is_logged(written):
 async def test_refusals_are_logged_without_secrets(written):
     """A refusal is logged with peer and reason, but with neither the right secret nor the wrong one."""
     wrong = "not the secret that is wanted"
-    async with await verbena.listen("127.0.0.1:0", config=SETTINGS) as listener:
+    async with verbena.listen("127.0.0.1:0", config=SETTINGS) as listener:
         with pytest.raises(errors.DeniedError):
             await verbena.connect(listener.address, config=replace(SETTINGS, secret=wrong.encode()))
         await until(lambda: "hello_refused" in events(written))
@@ -94,7 +94,7 @@ async def test_refusals_are_logged_without_secrets(written):
 async def test_a_failed_session_is_logged_as_an_error(written):
     """The record has the error code of the failure."""
     brief = replace(SETTINGS, resume_timeout_s=0.3)
-    async with await verbena.listen("127.0.0.1:0", config=brief) as listener:
+    async with verbena.listen("127.0.0.1:0", config=brief) as listener:
         session = await verbena.connect(listener.address, config=brief)
         (there,) = listener.sessions
         session._supervisor.close()  # no dial from now on

@@ -30,7 +30,7 @@ class Program:
         self.loop = asyncio.get_running_loop()
         settings = verbena.transport.Settings(node_name="tester", secret=b"the right secret")
         config = settings
-        async with await verbena.listen(
+        async with verbena.listen(
             "127.0.0.1:0", handlers={"echo": lambda r: r.payload}, config=config
         ) as end:
             node = end.node
@@ -42,7 +42,7 @@ class Program:
             node.panels["Absent"] = lambda: None
             self.address = node.serve_metrics("127.0.0.1:0").address
             handlers = {"pong": lambda request: request.payload}
-            async with await verbena.connect(end.address, config=settings, handlers=handlers) as session:
+            async with verbena.connect(end.address, config=settings, handlers=handlers) as session:
                 with pytest.raises(errors.DeniedError):
                     await verbena.connect(end.address, secret="a wrong secret, alas")
                 region = node.allocate(4096)

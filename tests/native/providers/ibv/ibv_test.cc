@@ -10,6 +10,7 @@
 #include "check.h"
 #include "providers/ibv/cm/address.h"
 #include "providers/ibv/device/gids.h"
+#include "providers/ibv/device/removal.h"
 #include "providers/ibv/options.h"
 #include "providers/ibv/provider.h"
 #include "providers/ibv/slots.h"
@@ -173,6 +174,100 @@ TEST("a completion from before a reset is reported while its slot exists, and fr
   ring.commit(2);
   CHECK(!ring.finish(0, done));
   CHECK(ring.room() == 0);
+}
+
+TEST("binds take slots of their own, and their completions are not the program's") {
+  SlotRing ring(2, 3);
+  Completion done;
+  CHECK(ring.room() == 2 && ring.has_bind_room());
+  uint32_t bind = 0;
+  for (int i = 0; i < 3; ++i) {
+    CHECK(ring.has_bind_room());
+    bind = ring.stage_bind();
+    ring.commit(1);
+  }
+  CHECK(!ring.has_bind_room() && ring.room() == 2);
+  for (uint32_t i = 0; i < 2; ++i) ring.stage(i, {.id = 40 + i});
+  ring.commit(2);
+  CHECK(ring.room() == 0);
+  CHECK(!ring.has_finished(bind));
+  CHECK(!ring.finish(bind, done));
+  CHECK(ring.has_finished(bind) && ring.has_bind_room() && ring.room() == 0);
+  CHECK(ring.finish(bind + 2, done) && done.id == 41);
+  CHECK(ring.room() == 2);
+}
+
+TEST("a bind that failed is reported, one that was flushed is not") {
+  SlotRing ring(2, 2);
+  const uint32_t failed = ring.stage_bind();
+  ring.commit(1);
+  const uint32_t flushed = ring.stage_bind();
+  ring.commit(1);
+  Completion refusal{.status = Status::mw_bind_err};
+  CHECK(ring.finish(failed, refusal));
+  CHECK(refusal.id == 0 && refusal.opcode == WcOpcode::bind_mw && refusal.status == Status::mw_bind_err);
+  Completion flush{.status = Status::wr_flush_err};
+  CHECK(!ring.finish(flushed, flush));
+  CHECK(ring.failed() && ring.has_finished(flushed));
+}
+
+TEST("a bind that the device refused, or that a reset removed, leaves its slot") {
+  SlotRing ring(1, 1);
+  ring.stage_bind();
+  ring.commit(1);
+  ring.take_back_bind();
+  CHECK(ring.has_bind_room() && ring.room() == 1);
+  const uint32_t bind = ring.stage_bind();
+  ring.commit(1);
+  ring.reset();
+  CHECK(ring.has_finished(bind) && ring.has_bind_room() && ring.room() == 1);
+}
+
+TEST("what is in flight when the device goes is flushed once, without the binds") {
+  SlotRing ring(3, 1);
+  for (uint32_t i = 0; i < 2; ++i) ring.stage(i, {.id = 70 + i, .opcode = WcOpcode::write});
+  ring.commit(2);
+  ring.stage_bind();
+  ring.commit(1);
+  Completion done;
+  CHECK(ring.finish(0, done) && done.id == 70);
+  const std::vector<Completion> flushed = ring.flush(9);
+  CHECK(flushed.size() == 1 && flushed[0].id == 71 && flushed[0].qp_num == 9);
+  CHECK(flushed[0].status == Status::wr_flush_err && flushed[0].opcode == WcOpcode::write);
+  CHECK(ring.flush(9).empty());
+}
+
+TEST("a device is used by what began before its removal, and by nothing else") {
+  struct Part final : Removable {
+    explicit Part(DeviceUses& uses) : use(uses, "rxe0", "test") {}
+    void on_removal() override {
+      if (++asked == 2) use.end();
+    }
+    DeviceUse use;
+    int asked = 0;
+  };
+  DeviceUses uses;
+  std::vector<std::shared_ptr<Part>> parts;
+  for (int i = 0; i < 100; ++i) {
+    parts.push_back(std::make_shared<Part>(uses));
+    uses.track(RemovalRank::region, parts.back());
+    if (i % 2) parts.pop_back();
+  }
+  CHECK(uses.count() == 50);
+  uses.refuse();
+  std::string refusal;
+  try {
+    const DeviceUse late(uses, "rxe0", "register memory");
+  } catch (const Error& error) {
+    refusal = error.code().str() + ": " + error.what();
+  }
+  CHECK(refusal.starts_with("no_device") && refusal.find("the device rxe0 was removed") != std::string::npos);
+  CHECK(uses.count() == 50);
+  uses.remove(RemovalRank::queue);
+  uses.remove(RemovalRank::region);
+  CHECK(uses.count() == 50 && parts[0]->asked == 1);
+  uses.remove(RemovalRank::region);
+  CHECK(uses.count() == 0);
 }
 
 TEST("a shared pool gives slots back in any order") {

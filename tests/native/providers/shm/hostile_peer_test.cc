@@ -1,127 +1,20 @@
 // A peer process that follows the control protocol and then sends invalid data: garbage in rings, impossible
 // acknowledgements, malformed messages, descriptors that could be shrunk. The victim reports a status and
 // continues.
-#include <poll.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
+#include <fcntl.h>
 
-#include <cstring>
-#include <memory>
+#include <atomic>
 #include <random>
 
 #include "check.h"
-#include "providers/shm/control.h"
-#include "providers/shm/link.h"
-#include "providers/shm/provider.h"
-#include "providers/shm/ring_layout.h"
-#include "providers/soft/qp_states.h"
-#include "util/clock.h"
-#include "util/random.h"
+#include "shm_hostile_peer.h"
 
-using namespace verbena;
-using namespace verbena::shm;
+using namespace hostile;
+using HostilePeer = hostile::Peer;
 
 namespace {
 
-constexpr uint32_t kHostileQp = 77;
-constexpr uint64_t kTimeoutNs = 5'000'000'000;
-
-bool sent(Sent result) { return result == Sent::done; }
-
-struct Victim {
-  std::shared_ptr<Context> context = make_provider()->open("");
-  std::shared_ptr<ProtectionDomain> pd = context->alloc_pd();
-  std::shared_ptr<CompletionQueue> cq = context->create_cq(1024);
-  std::shared_ptr<QueuePair> qp = pd->create_qp({.send_cq = cq, .recv_cq = cq});
-  std::shared_ptr<Memory> memory = context->allocate(1 << 16, false);
-  std::shared_ptr<MemoryRegion> region =
-      pd->register_memory(memory->data(), memory->size(), access::all, false);
-  Sge piece{reinterpret_cast<uint64_t>(memory->data()), 4096, region->lkey()};
-
-  ~Victim() { qp->close(); }
-  Gid gid() const { return context->query().ports[0].gids[0]; }
-
-  void connect_to(const Gid& peer) {
-    soft::move_to_init(*qp);
-    soft::move_to_rts(*qp, {.dest_gid = peer, .dest_qp_num = kHostileQp});
-  }
-
-  Completion wait() {
-    Completion completion;
-    const uint64_t began = now_ns();
-    while (cq->poll({&completion, 1}) == 0) CHECK(now_ns() - began < kTimeoutNs);
-    return completion;
-  }
-};
-
-struct HostilePeer {
-  UniqueFd socket;
-  Gid gid{0xfd, 1, 2, 3};
-  UniqueFd own_ring = make_memfd("hostile", sizeof(RingSegment), false);
-  Mapping own{own_ring.get(), sizeof(RingSegment), true};
-  Mapping theirs;
-
-  explicit HostilePeer(const Gid& victim) : socket(dial(node_address(victim))) {
-    CHECK(bool(socket));
-    const auto random = random_value<uint64_t>();
-    std::memcpy(gid.data() + 8, &random, sizeof random);
-    ring()->header.magic = kRingMagic;
-    ring()->header.responder.store(static_cast<uint32_t>(Responder::ready));
-  }
-
-  RingSegment* ring() { return reinterpret_cast<RingSegment*>(own.data()); }       // victim → hostile peer
-  RingSegment* target() { return reinterpret_cast<RingSegment*>(theirs.data()); }  // hostile peer → victim
-
-  void hello() {
-    const UniqueFd table = make_memfd("hostile", soft::kRegionTableBytes, false);
-    const EventFd bell;
-    Hello hello{};
-    std::memcpy(hello.gid, gid.data(), gid.size());
-    CHECK(sent(send_message(socket.get(), {.kind = MessageKind::hello,
-                                           .private_data = {reinterpret_cast<uint8_t*>(&hello), sizeof hello},
-                                           .fds = {table.get(), bell.get()}})));
-  }
-
-  // Exchanges rings with the victim's QP.
-  void attach(uint32_t victim_qp) {
-    CHECK(sent(send_message(socket.get(), {.kind = MessageKind::attach,
-                                           .from_qp = kHostileQp,
-                                           .to_qp = victim_qp,
-                                           .fds = {own_ring.get(), -1}})));
-    for (;;) {
-      ControlMessage message = next();
-      if (message.header.kind != MessageKind::attached) continue;
-      CHECK(bool(message.fds[0]));
-      theirs = Mapping(message.fds[0].get(), sizeof(RingSegment), true);
-      return;
-    }
-  }
-
-  ControlMessage next() {
-    ControlMessage message;
-    pollfd ready{socket.get(), POLLIN, 0};
-    CHECK(poll(&ready, 1, 5000) == 1);
-    CHECK(receive_message(socket.get(), message) == Received::message);
-    return message;
-  }
-
-  bool is_cut_off() {
-    for (;;) {
-      pollfd ready{socket.get(), POLLIN, 0};
-      CHECK(poll(&ready, 1, 5000) == 1);
-      ControlMessage message;
-      const Received received = receive_message(socket.get(), message);
-      if (received == Received::closed) return true;
-      if (received == Received::nothing) return false;
-    }
-  }
-};
-
-void connect(Victim& victim, HostilePeer& hostile) {
-  hostile.hello();
-  hostile.attach(victim.qp->number());
-  victim.connect_to(hostile.gid);
-}
+constexpr uint64_t kAddress = 0x7000'0000'0000, kBytes = 1 << 16;  // of the memory that the peer publishes
 
 void check_still_serving(Victim& victim) {
   HostilePeer another(victim.gid());
@@ -135,8 +28,7 @@ TEST("random slots break the queue pair at most, and never touch memory outside 
   std::mt19937_64 random(2024);
   for (int round = 0; round < 300; ++round) {
     Victim victim;
-    HostilePeer hostile(victim.gid());
-    connect(victim, hostile);
+    ConnectedPeer hostile(victim);
     std::memset(victim.memory->data(), 0x5a, victim.memory->size());
     const RecvRequest receive{1, {&victim.piece, 1}};
     CHECK(victim.qp->post_recv({&receive, 1}).accepted == 1);
@@ -163,8 +55,7 @@ TEST("random slots break the queue pair at most, and never touch memory outside 
 
 TEST("an acknowledgement of more than was sent fails the request") {
   Victim victim;
-  HostilePeer hostile(victim.gid());
-  connect(victim, hostile);
+  ConnectedPeer hostile(victim);
   hostile.ring()->header.consumed.store(UINT64_MAX);
   const SendRequest request{.id = 5, .local = {&victim.piece, 1}};
   CHECK(victim.qp->post_send({&request, 1}).accepted == 1);
@@ -176,8 +67,7 @@ TEST("an acknowledgement of more than was sent fails the request") {
 TEST("a failure report with an impossible status or slot fails the request") {
   for (const uint32_t status : {uint32_t{200}, uint32_t{10}}) {
     Victim victim;
-    HostilePeer hostile(victim.gid());
-    connect(victim, hostile);
+    ConnectedPeer hostile(victim);
     hostile.ring()->header.failed_slot.store(99);
     hostile.ring()->header.failed_status.store(status);
     const SendRequest request{.id = 6, .local = {&victim.piece, 1}};
@@ -186,23 +76,19 @@ TEST("a failure report with an impossible status or slot fails the request") {
   }
 }
 
-TEST("a region table that points outside an arena gives no access") {
+TEST("an empty region table gives no access") {
   Victim victim;
-  HostilePeer hostile(victim.gid());
-  connect(victim, hostile);
+  ConnectedPeer hostile(victim);
+  hostile.grant();
   // The hostile peer's table is empty: every key is unknown.
-  const SendRequest request{
-      .id = 7, .opcode = Opcode::write, .rkey = 1234, .remote_addr = 0, .local = {&victim.piece, 1}};
-  hostile.ring()->header.access_flags.store(access::all);
-  CHECK(victim.qp->post_send({&request, 1}).accepted == 1);
+  CHECK(victim.post(Opcode::write, 1234, 0, 4096));
   CHECK(victim.wait().status == Status::rem_access_err);
 }
 
 TEST("a peer that dies holding a half-sent message leaves a flushed receive, not a hang") {
   Victim victim;
   {
-    HostilePeer hostile(victim.gid());
-    connect(victim, hostile);
+    ConnectedPeer hostile(victim);
     const RecvRequest receive{9, {&victim.piece, 1}};
     CHECK(victim.qp->post_recv({&receive, 1}).accepted == 1);
     Slot& slot = hostile.target()->slots[0];
@@ -235,13 +121,13 @@ TEST("malformed control messages close the link and nothing else") {
     if (round % 3 == 0) {  // a valid header with a random kind and lengths
       ControlHeader header{};
       header.magic = kControlMagic;
-      header.version = static_cast<uint16_t>(random() % 3);
-      header.kind = static_cast<MessageKind>(random() % 16);
+      header.version = static_cast<uint16_t>(random() % (kControlVersion + 2));
+      header.kind = static_cast<MessageKind>(random() % 20);
       header.private_length = static_cast<uint16_t>(random() % 64);
       std::memcpy(bytes, &header, sizeof header);
     }
     const size_t length = 1 + random() % sizeof bytes;
-    CHECK(send(hostile.socket.get(), bytes, length, MSG_NOSIGNAL) > 0);
+    CHECK(::send(hostile.socket.get(), bytes, length, MSG_NOSIGNAL) > 0);
   }
   check_still_serving(victim);
 }
@@ -252,10 +138,11 @@ TEST("a ring that could be shrunk is refused") {
   hostile.hello();
   const UniqueFd unsealed(memfd_create("unsealed", MFD_CLOEXEC));
   CHECK(ftruncate(unsealed.get(), sizeof(RingSegment)) == 0);
-  CHECK(sent(send_message(hostile.socket.get(), {.kind = MessageKind::attach,
-                                                 .from_qp = kHostileQp,
-                                                 .to_qp = victim.qp->number(),
-                                                 .fds = {unsealed.get(), -1}})));
+  hostile.send({.kind = MessageKind::attach,
+                .from_qp = kQp,
+                .to_qp = victim.qp->number(),
+                .fds = {unsealed.get(), -1}});
+  hostile.prove();
   for (;;) {
     const ControlMessage message = hostile.next();
     if (message.header.kind != MessageKind::attached) continue;
@@ -271,8 +158,7 @@ TEST("an arena that could be shrunk, or another protocol version, closes the lin
     hostile.hello();
     const UniqueFd unsealed(memfd_create("unsealed", MFD_CLOEXEC));
     CHECK(ftruncate(unsealed.get(), 4096) == 0);
-    CHECK(sent(send_message(hostile.socket.get(),
-                            {.kind = MessageKind::arena, .argument = 1, .fds = {unsealed.get(), -1}})));
+    hostile.send_arena(1, unsealed.get());
     CHECK(hostile.is_cut_off());
   }
   {
@@ -281,10 +167,187 @@ TEST("an arena that could be shrunk, or another protocol version, closes the lin
     header.magic = kControlMagic;
     header.version = kControlVersion + 1;
     header.kind = MessageKind::hello;
-    CHECK(send(hostile.socket.get(), &header, sizeof header, MSG_NOSIGNAL) == sizeof header);
+    CHECK(::send(hostile.socket.get(), &header, sizeof header, MSG_NOSIGNAL) == sizeof header);
     CHECK(hostile.is_cut_off());
   }
   check_still_serving(victim);
+}
+
+// Region tables and arenas that contradict each other
+
+TEST("memory that is only readable is not written, whatever its key allows") {
+  Victim victim;
+  ConnectedPeer hostile(victim);
+  const UniqueFd arena = make_memfd("hostile", kBytes, false);
+  CHECK(fcntl(arena.get(), F_ADD_SEALS, F_SEAL_WRITE) == 0);
+  hostile.grant();
+  hostile.send_arena(1, arena.get());
+  hostile.publish(kKey, kAddress, kBytes, access::all, 1, 0);
+  CHECK(victim.post(Opcode::read, kKey, kAddress, 4096));
+  CHECK(victim.wait().status == Status::success);
+  CHECK(victim.post(Opcode::write, kKey, kAddress, 4096));
+  CHECK(victim.wait().status == Status::rem_access_err);
+}
+
+TEST("entries that leave their arena fail the request") {
+  const struct {
+    uint64_t length, offset, at;
+  } entries[] = {{kBytes, kBytes - 4, 0},
+                 {kBytes, kBytes, 0},
+                 {kBytes, UINT64_MAX - 100, 0},
+                 {UINT64_MAX, 0, uint64_t{1} << 40}};
+  for (const auto& [length, offset, at] : entries) {
+    for (const Opcode opcode : {Opcode::read, Opcode::write, Opcode::fetch_add}) {
+      Victim victim;
+      ConnectedPeer hostile(victim);
+      const UniqueFd arena = make_memfd("hostile", kBytes, false);
+      hostile.grant();
+      hostile.send_arena(1, arena.get());
+      hostile.publish(kKey, kAddress, length, access::all, 1, offset);
+      CHECK(victim.post(opcode, kKey, kAddress + at, opcode == Opcode::fetch_add ? 8 : 8192));
+      CHECK(victim.wait().status == Status::bad_resp_err);
+    }
+  }
+}
+
+TEST("an atomic at a place that is not aligned in the arena fails") {
+  for (const Opcode opcode : {Opcode::fetch_add, Opcode::compare_swap}) {
+    Victim victim;
+    ConnectedPeer hostile(victim);
+    const UniqueFd arena = make_memfd("hostile", kBytes, false);
+    hostile.grant();
+    hostile.send_arena(1, arena.get());
+    hostile.publish(kKey, kAddress, 4096, access::all, 1, 61);
+    CHECK(victim.post(opcode, kKey, kAddress, 8));
+    CHECK(victim.wait().status == Status::bad_resp_err);
+  }
+}
+
+TEST("a key in an arena that never comes fails the request, not the program") {
+  Victim victim;
+  ConnectedPeer hostile(victim);
+  hostile.grant();
+  hostile.publish(kKey, kAddress, kBytes, access::all, 9, 0);
+  CHECK(victim.post(Opcode::read, kKey, kAddress, 4096));
+  CHECK(victim.wait().status == Status::retry_exc_err);
+}
+
+TEST("arenas that are withdrawn, replaced and sent twice while they are read") {
+  Victim victim;
+  ConnectedPeer hostile(victim);
+  hostile.grant();
+  const UniqueFd large = make_memfd("hostile", kBytes, false), small = make_memfd("hostile", 4096, false);
+  hostile.send_arena(1, large.get());
+  hostile.publish(kKey, kAddress, kBytes, access::all, 1, 0);
+  std::atomic<bool> over{false};
+  std::thread changes([&] {
+    for (int round = 0; round < 300; ++round) {
+      const uint64_t id = round % 3 ? 1 : 1 + kMaxArenas;  // both have the same place in the victim's table
+      hostile.send_arena(1, large.get());
+      hostile.send({.kind = MessageKind::arena_gone, .argument = 1});
+      hostile.send({.kind = MessageKind::arena_gone, .argument = 1});
+      hostile.send_arena(id, small.get());
+      hostile.send({.kind = MessageKind::arena_gone, .argument = id});
+      hostile.send_arena(1, large.get());
+      std::this_thread::yield();
+    }
+    over = true;
+  });
+  uint64_t reads = 0;
+  for (; !over && victim.qp->state() == QpState::rts; ++reads) {
+    if (!victim.post(reads % 2 ? Opcode::read : Opcode::write, kKey, kAddress + 8192, 4096)) break;
+    victim.wait();
+  }
+  changes.join();
+  CHECK(reads > 0);
+}
+
+TEST("a table that changes while it is used") {
+  Victim victim;
+  ConnectedPeer hostile(victim);
+  hostile.grant();
+  const UniqueFd arena = make_memfd("hostile", kBytes, false);
+  hostile.send_arena(1, arena.get());
+  hostile.publish(kKey, kAddress, kBytes, access::all, 1, 0);
+  std::atomic<bool> over{false};
+  std::thread changes([&] {
+    soft::RegionEntry& entry = hostile.entries()[kKey & (soft::kRegionSlots - 1)];
+    std::mt19937_64 random(7);
+    while (!over) {
+      // Volatile: as another process writes it.
+      *const_cast<volatile uint64_t*>(&entry.arena_offset) = random() % 2 ? 0 : random() % (2 * kBytes);
+      *const_cast<volatile uint64_t*>(&entry.length) = random() % 2 ? kBytes : random();
+      *const_cast<volatile uint32_t*>(&entry.arena) = random() % 8 ? 1 : 2;
+    }
+  });
+  for (int i = 0; i < 20'000 && victim.qp->state() == QpState::rts; ++i) {
+    if (!victim.post(Opcode::read, kKey, kAddress + 4096, 4096)) break;
+    victim.wait();
+  }
+  over = true;
+  changes.join();
+}
+
+TEST("a staged request with a key of another queue pair is refused") {
+  for (const bool own : {true, false}) {
+    Victim victim;
+    const auto lent =
+        victim.pd->register_memory(victim.memory->data(), 4096, access::local_write | access::window, false);
+    HostilePeer owner(victim.gid()), thief(victim.gid());
+    connect(victim, owner);
+    const auto other = victim.pd->create_qp({.send_cq = victim.cq, .recv_cq = victim.cq});
+    thief.hello();
+    thief.attach(other->number());
+    soft::move_to_init(*other);
+    soft::move_to_rts(*other, {.dest_gid = thief.gid, .dest_qp_num = kQp});
+    const auto window = victim.pd->bind_window(lent, access::remote_read, own ? other : victim.qp);
+    std::memset(victim.memory->data(), 0x5a, 4096);
+    RingSegment* ring = thief.target();
+    Slot& slot = ring->slots[0];
+    slot.header = {.acknowledged = 0,
+                   .payload_at = 0,
+                   .length = 64,
+                   .immediate = 0,
+                   .kind = SlotKind::staged_read,
+                   .flags = slot_flag::first | slot_flag::last,
+                   .rnr_retry = 7,
+                   .opcode = static_cast<uint8_t>(Opcode::read),
+                   .rkey = window->rkey()};
+    const StagedOperands operands{victim.piece.addr, 0, 0};
+    std::memcpy(slot.bytes, &operands, sizeof operands);
+    slot.sequence.store(1, std::memory_order_release);
+    const uint64_t began = now_ns();
+    Completion none;
+    while (ring->header.consumed.load() == 0 && ring->header.failed_status.load() == 0) {
+      victim.cq->poll({&none, 1});
+      CHECK(now_ns() - began < 5'000'000'000);
+    }
+    CHECK(ring->payload[0] == (own ? std::byte{0x5a} : std::byte{0}));
+    CHECK(ring->header.failed_status.load() == (own ? 0u : static_cast<uint32_t>(Status::rem_access_err)));
+    other->close();
+  }
+}
+
+TEST("sparse files that would take all addresses close the link") {
+  Victim victim;
+  HostilePeer hostile(victim.gid());
+  hostile.hello();
+  const UniqueFd huge = make_memfd("hostile", size_t{1} << 42, false);
+  for (uint64_t id = 1; id <= 3; ++id) hostile.send_arena(id, huge.get());
+  CHECK(hostile.is_cut_off());
+  check_still_serving(victim);
+}
+
+TEST("a peer that claims the GID of another process is cut off") {
+  Victim victim, named;
+  HostilePeer hostile(victim.gid());
+  hostile.gid = named.gid();
+  hostile.hello();
+  hostile.send({.kind = MessageKind::attach,
+                .from_qp = named.qp->number(),
+                .to_qp = victim.qp->number(),
+                .fds = {hostile.own_ring.get(), -1}});
+  CHECK(hostile.is_cut_off());
 }
 
 RUN_TESTS()

@@ -32,7 +32,7 @@ struct End {
   std::shared_ptr<ProtectionDomain> pd = context->alloc_pd();
   std::shared_ptr<CompletionQueue> cq = context->create_cq(64);
   std::shared_ptr<QueuePair> qp = pd->create_qp({.send_cq = cq, .recv_cq = cq});
-  std::shared_ptr<Memory> memory = context->allocate(4096, false);
+  std::shared_ptr<Memory> memory = context->allocate(4096, {.peer_access = access::all});
   std::shared_ptr<MemoryRegion> region =
       pd->register_memory(memory->data(), memory->size(), access::all, false);
   Sge piece{reinterpret_cast<uint64_t>(memory->data()), 64, region->lkey()};
@@ -123,6 +123,30 @@ TEST("regions and queue pairs can be closed in any order") {
     a.region->close();
     b.qp->close();
     b.region->close();
+  }
+}
+
+// The thread that polls looks the arena up while the progress thread maps it.
+TEST("a WRITE posted before the memory of the peer has arrived completes when it arrives") {
+  End a, b;
+  a.connect_to(b);
+  b.connect_to(a);
+  exchange(a, b);
+  for (int round = 0; round < 500; ++round) {
+    const auto group = std::make_shared<MemoryGroup>();  // for an arena of its own
+    const auto memory = b.context->allocate(64, {.peer_access = access::all, .group = group});
+    const auto region = b.pd->register_memory(memory->data(), memory->size(), access::all, false);
+    const SendRequest request{.id = 3,
+                              .opcode = Opcode::write,
+                              .rkey = region->rkey(),
+                              .remote_addr = reinterpret_cast<uint64_t>(memory->data()),
+                              .local = {&a.piece, 1}};
+    CHECK(a.qp->post_send({&request, 1}).accepted == 1);
+    Completion completion;
+    for (const uint64_t began = now_ns(); a.cq->poll({&completion, 1}) == 0;) {
+      CHECK(now_ns() - began < kTimeoutNs);
+    }
+    CHECK(completion.status == Status::success);
   }
 }
 

@@ -1,0 +1,1 @@
+"""Attackers, and the pages about what they can do."""
