@@ -45,11 +45,18 @@ QUESTIONS = {
     "registry": ("registry.server",),
     "registry-nodes": ("registry.nodes",),
     "kv": ("kv.store",),
+    "kv-redis-py": ("kv.redis_py",),
+    "leases": ("kv.leases",),
     "replication": ("kv.replication",),
 }
 # Questions with their own page; the others share bench.md. A page is written only if all its questions were
 # run.
-OWN_PAGES = {"kv": "bench-kv", "registry": "bench-registry", "registry-nodes": "bench-registry"}
+OWN_PAGES = {
+    "kv": "bench-kv",
+    "kv-redis-py": "bench-kv",
+    "registry": "bench-registry",
+    "registry-nodes": "bench-registry",
+}
 
 TITLES = {
     "bench": ("Figures", "make bench"),

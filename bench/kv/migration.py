@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from support.kv.cluster import MAIN, Cluster, ReplyError, RespConnection, cluster
 
-from verbena import transport
+from verbena import sync, transport
 from verbena.cli import text
 from verbena.transport import Settings
 from verbena.transport.handshake.authority import Authority
@@ -148,7 +148,7 @@ def _segments(wire: str, certificates: tuple[str, str, str]) -> Iterator[Callabl
         assert peer.stdout is not None
         address, region = peer.stdout.readline().split()
         window, data = transport.RemoteRegion.from_bytes(bytes.fromhex(region)), bytes(SEGMENT)
-        with transport.connect_blocking(address, wire=wire, config=settings(wire, certificates)) as session:
+        with sync.connect(address, wire=wire, config=settings(wire, certificates)) as session:
 
             def write(seconds: float) -> float:
                 took: list[int] = []

@@ -11,7 +11,7 @@ from verbena import transport
 
 async def main(wire: str, *certificates: str) -> None:
     files = (certificates[0], certificates[1], certificates[2])
-    async with await transport.listen("127.0.0.1:0", config=settings(wire, files), native=True) as listener:
+    async with transport.listen("127.0.0.1:0", config=settings(wire, files), native=True) as listener:
         window = listener.node.allocate(1 << 16)
         print(listener.address, window.remote.to_bytes().hex(), flush=True)
         await asyncio.to_thread(sys.stdin.read)

@@ -153,7 +153,7 @@ def throughput(name: str, pairs: list[tuple[Load, Load]]) -> list[Figure]:
             f"{most[1] / reached:.2f}×",
         ),
         Figure(
-            f"{name}: the engine's thread, as if everybody else had cores of their own",
+            f"{name}: the engine's thread, with a core for each other thread",
             f"{after.engine_us:.3f} µs a SET",
             f"{before.engine_us:.3f} µs without",
             f"{before.engine_us / after.engine_us:.2f}×",
@@ -171,7 +171,7 @@ def follow(replica: int, primary: int) -> None:
 class Lags(NamedTuple):
     """P99 in seconds."""
 
-    told: float  # of all pieces of the log, as a replica in use reports it
+    reported: float  # of all pieces of the log, as a replica in use reports it
     seen: float  # as a client of both stores sees it
     get: float  # a GET by that client from the primary, without replication
     look: float  # the delay of a program that only polls
@@ -183,12 +183,12 @@ def lag(name: str, primary: int, replica: int) -> list[Figure]:
     return [
         Figure(
             f"{name}: of all pieces of the log, by its own INFO",
-            text.duration(lags.told * 1e9),
+            text.duration(lags.reported * 1e9),
             f"a program that only looks {text.duration(lags.look * 1e9)}; "
             f"the host took {taken:.1%} of the processors away",
-            f"{lags.told / lags.look:.1f}×",
+            f"{lags.reported / lags.look:.1f}×",
             f"≤ {text.duration(MAX_LAG_S * 1e9)}",
-            lags.told <= MAX_LAG_S,
+            lags.reported <= MAX_LAG_S,
         ),
         Figure(
             f"{name}: of probes, by a client of both",
@@ -200,7 +200,7 @@ def lag(name: str, primary: int, replica: int) -> list[Figure]:
 
 
 def _lags(primary: int, replica: int) -> Lags:
-    told = use(primary, replica)
+    reported = use(primary, replica)
     seen: list[float] = []
     get: list[float] = []
     look: list[float] = []
@@ -208,7 +208,7 @@ def _lags(primary: int, replica: int) -> Lags:
         seen += probes(primary, replica)
         get += probes(primary, primary)
         look += looks()
-    return Lags(told, *(sorted(times)[int(len(times) * 0.99)] for times in (seen, get, look)))
+    return Lags(reported, *(sorted(times)[int(len(times) * 0.99)] for times in (seen, get, look)))
 
 
 def use(primary: int, replica: int) -> float:
@@ -219,9 +219,9 @@ def use(primary: int, replica: int) -> float:
         writer.run("SET", "probe", "")
         reader.run("GET", "probe")
         time.sleep(USE_EVERY_S)
-    said = re.search(rb"replica_lag_p99_us:(\d+)", reader.run("INFO", "replication"))
-    assert said is not None, "it is not a replica any more"
-    return int(said[1]) / 1e6
+    field = re.search(rb"replica_lag_p99_us:(\d+)", reader.run("INFO", "replication"))
+    assert field is not None, "it is no longer a replica"
+    return int(field[1]) / 1e6
 
 
 def probes(primary: int, replica: int) -> list[float]:

@@ -82,7 +82,7 @@ def _one_client(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
             note(rates, "get", _rate(store.get, keys, turn_s))
             note(rates, "redis-py", _rate(plain.get, keys, turn_s))
             note(rates, "mget", _mget_rate(store, keys, turn_s))
-        asked, read = store.message_gets, store.one_sided_gets
+        asked, read = store.stats().by_message, store.stats().one_sided
     rate = {name: statistics.median(values) for name, values in rates.items()}
     assert asked * 1000 < read, f"{asked} of {read} GETs were messages"
     return [

@@ -8,7 +8,6 @@ import argparse
 import contextlib
 import hashlib
 import http.client
-import json
 import os
 import resource
 import shutil
@@ -19,10 +18,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from bench.figure import Figure, program
 from bench.registry.server import MIB, Server, digest_of, push, theirs
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+
+from support.registry.processes import NodeProcess, Processes
 
 BLOB = 256 * MIB
 SMALL = 64 << 10
@@ -32,52 +34,29 @@ NODES = 16
 GIB = 1 << 30
 
 
-class Node:
-    """A node that runs as a process."""
+def cpu_s(nodes: list[NodeProcess]) -> float:
+    """CPU time of all these nodes until now."""
+    return float(sum(node.ask("figures")["cpu_s"] for node in nodes))
 
-    def __init__(self, folder: Path, peers: list[str], wires: list[str]) -> None:
-        program = Path(__file__).with_name("node.py")
-        self._process = subprocess.Popen(
-            [sys.executable, str(program), str(folder), json.dumps(peers), json.dumps(wires)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.address: str = self.answer()["address"]
 
-    def begin(self, do: str, **fields: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do, **fields}) + "\n")
-        self._process.stdin.flush()
+def push_files(node: NodeProcess, files: list[Path]) -> None:
+    for file in files:
+        node.ask("push_file", file=str(file), repository="bench")
 
-    def answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        found: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return found
 
-    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
-        self.begin(do, **fields)
-        return self.answer()
-
-    def cpu_s(self) -> float:
-        return float(self.ask("figures")["cpu_s"])
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+def fetch(node: NodeProcess, digest: str) -> float:
+    """Seconds until the blob is verified and stored."""
+    return float(node.ask("fetch", digest=digest, repository="bench")["seconds"])
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, count: int, wires: list[str]) -> Iterator[list[Node]]:
-    nodes: list[Node] = []
-    try:
+def cluster(folder: Path, count: int, wires: list[str]) -> Iterator[list[NodeProcess]]:
+    with Processes(
+        folder / wires[0], wires=wires, piece_timeout_s=60.0, recv_buffer_pool_size=4096
+    ) as processes:
         for number in range(count):
-            nodes.append(Node(folder / f"{wires[0]}-{number}", [node.address for node in nodes], wires))
-        yield nodes
-    finally:
-        for node in nodes:
-            node.close()
+            processes.add().ask("peers", count=number)
+        yield processes.all
 
 
 def children_cpu_s() -> float:
@@ -115,15 +94,14 @@ def large(folder: Path, server: Server) -> list[Figure]:
     cpu: dict[str, list[float]] = {"shm": [], "iwarp": [], "curl": []}
     with cluster(folder, 2, ["shm"]) as shm, cluster(folder, 2, ["iwarp"]) as iwarp:
         for nodes in (shm, iwarp):
-            nodes[0].ask("push", files=[str(file) for file in files])
+            push_files(nodes[0], files)
         for file, name in zip(files, names, strict=True):
             push(server, "bench", file, name)
         for name in names:
             for wire, nodes in (("shm", shm), ("iwarp", iwarp)):
-                before = sum(node.cpu_s() for node in nodes)
-                [seconds] = nodes[1].ask("fetch", blobs=[name])["seconds"]
-                times[wire].append(seconds)
-                cpu[wire].append(sum(node.cpu_s() for node in nodes) - before)
+                before = cpu_s(nodes)
+                times[wire].append(fetch(nodes[1], name))
+                cpu[wire].append(cpu_s(nodes) - before)
             target = folder / "curled"
             before, begun = server.cpu_s() + children_cpu_s(), time.perf_counter()
             check(curl_and_sum(server, name, target), name)
@@ -166,8 +144,8 @@ def small(folder: Path, server: Server) -> list[Figure]:
     for file, name in zip(files, names, strict=True):
         push(server, "bench", file, name)
     with cluster(folder, 2, ["shm"]) as nodes:
-        nodes[0].ask("push", files=[str(file) for file in files])
-        ours = statistics.median(nodes[1].ask("fetch", blobs=names)["seconds"])
+        push_files(nodes[0], files)
+        ours = statistics.median(fetch(nodes[1], name) for name in names)
     curled, kept = [], []
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
     for name in names:
@@ -208,18 +186,18 @@ def crowd(folder: Path, server: Server) -> list[Figure]:
     name = digest_of(file)
     push(server, "bench", file, name)
     with cluster(folder, NODES, ["shm"]) as nodes:
-        nodes[0].ask("push", files=[str(file)])
-        before = sum(node.cpu_s() for node in nodes)
+        push_files(nodes[0], [file])
+        before = cpu_s(nodes)
         begun = time.perf_counter()
         for node in nodes[1:]:
-            node.begin("fetch", blobs=[name])
+            node.begin("fetch", digest=name, repository="bench")
         for node in nodes[1:]:
             node.answer()
         ours = time.perf_counter() - begun
-        told = [node.ask("figures") for node in nodes]
-        ours_cpu = sum(one["cpu_s"] for one in told) - before
-    sent = told[0]["sent"] / BLOB
-    peak = max(one["own_mib"] for one in told)
+        figures = [node.ask("figures") for node in nodes]
+        ours_cpu = sum(one["cpu_s"] for one in figures) - before
+    sent = figures[0]["sent"] / BLOB
+    peak = max(one["own_mib"] for one in figures)
     before, begun = server.cpu_s() + children_cpu_s(), time.perf_counter()
     curls = [curl_and_sum(server, name, folder / f"star-{number}") for number in range(NODES - 1)]
     for curl in curls:

@@ -61,7 +61,7 @@ class BlockingCall(Probe):
     least = 1000
 
     def __init__(self, server: Server, wire: str, *, batch: int = 1) -> None:
-        self._session = verbena.connect_blocking(server.address, wire=wire, config=Settings())
+        self._session = verbena.sync.connect(server.address, wire=wire, config=Settings())
         self._batch = batch
 
     def run(self, count: int) -> Sequence[float]:
@@ -75,28 +75,28 @@ class BlockingCall(Probe):
         return samples
 
     def close(self) -> None:
-        self._session.close_blocking()
+        self._session.close()
 
 
 class Bulk(Probe):
-    """put() of a large buffer, with verified checksums; bytes per second."""
+    """write() of a large buffer, with verified checksums; bytes per second."""
 
     least = 1
 
     def __init__(self, server: Server, wire: str, data: bytearray) -> None:
-        self._session = verbena.connect_blocking(server.address, wire=wire, config=Settings())
+        self._session = verbena.sync.connect(server.address, wire=wire, config=Settings())
         self._remote, self._data = server.region, data
 
     def run(self, count: int) -> Sequence[float]:
         samples = []
         for _ in range(count):
             start = time.perf_counter()
-            self._session.sync.put(self._data, self._remote)
+            self._session.sync.write(self._remote, self._data)
             samples.append(len(self._data) / (time.perf_counter() - start))
         return samples
 
     def close(self) -> None:
-        self._session.close_blocking()
+        self._session.close()
 
 
 def measure(options: argparse.Namespace) -> list[Figure]:
@@ -141,7 +141,7 @@ def _handlers(seconds: float) -> list[Figure]:
 
 
 async def _handler_figures(server: Server, seconds: float) -> list[Figure]:
-    async with await verbena.connect(server.address, wire="shm", config=Settings()) as session:
+    async with verbena.connect(server.address, wire="shm", config=Settings()) as session:
         streams = [await asyncio.open_connection("127.0.0.1", server.stream_port) for _ in range(TASKS)]
 
         def exchange(task: int) -> Callable[[], Awaitable[object]]:
