@@ -15,8 +15,9 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)
 
 .NOTPARALLEL:
-.PHONY: FORCE help install run test test-kernel native-test asan-test tsan-test fuzz-test fuzz fuzz-build fuzz-seeds \
-	fuzz-merge soak crash-matrix partition-matrix conformance bench bench-kernel docs site wheels format clean \
+.PHONY: FORCE help install run test test-kernel native-test asan-test tsan-test fuzz-test fuzz-native-test \
+	fuzz-python-test fuzz fuzz-build fuzz-seeds fuzz-merge soak crash-matrix partition-matrix conformance bench \
+	bench-kernel docs site wheels format clean \
 	check ruff-check format-check types-check imports-check clang-format-check stubs stubs-check reference-check
 
 help: ## list these targets
@@ -75,38 +76,54 @@ else
 	@$(STEP) tsan-configure $(CONFIGURE) -B build/tsan -DVERBENA_NATIVE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug \
 		-DVERBENA_SANITIZE=thread -DVERBENA_UNITY=ON
 	@$(STEP) tsan-build cmake --build build/tsan --target $(TSAN_TESTS)
-	@$(STEP) tsan-test $(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure -j 2 -R 'ring|thread'
+	@$(STEP) tsan-test $(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure -j 2 -R '(ring|thread).*_test'
 	@grep 'tests passed' build/log/tsan-test
 endif
 
-# libFuzzer on the parsers of network input: tests/fuzz/README.md. asan-test runs the stored corpus.
+# libFuzzer on the parsers of network input, with atheris on those in Python: tests/fuzz/README.md. asan-test and pytest
+# run the stored corpus.
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.cc,%,$(filter-out %/replay.cc,$(wildcard tests/fuzz/*.cc)))
+PYTHON_FUZZ_TARGETS = hello
+PYTHON_FUZZER = env PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} python -m fuzz.python.run
+# $(FUZZER) TARGET OPTION…
+FUZZER = fuzzer() { target=$$1; shift; case " $(PYTHON_FUZZ_TARGETS) " in \
+	*" $$target "*) $(PYTHON_FUZZER) $$target "$$@" ;; \
+	*) $(FIXED_ADDRESSES) build/fuzz/fuzz_$$target "$$@" ;; esac; }; fuzzer
 # $(FUZZ) TARGET SECONDS: new inputs go to build/fuzz/found, failing ones to build/fuzz/findings.
 FUZZ = fuzz() { mkdir -p build/fuzz/found/$$1 build/fuzz/findings; \
-	$(FIXED_ADDRESSES) build/fuzz/fuzz_$$1 -max_total_time=$$2 -max_len=4096 -timeout=20 -rss_limit_mb=1024 \
+	$(FUZZER) $$1 -max_total_time=$$2 -max_len=4096 -timeout=20 -rss_limit_mb=1024 \
 	-print_final_stats=1 -artifact_prefix=build/fuzz/findings/$$1- build/fuzz/found/$$1 tests/fuzz/corpus/$$1; }; fuzz
 
 fuzz-build: .venv/.test-ready
 	@$(STEP) fuzz-configure $(CONFIGURE_FUZZ)
 	@$(STEP) fuzz-build cmake --build build/fuzz --target $(FUZZ_TARGETS:%=fuzz_%)
 
+fuzz-test: fuzz-native-test fuzz-python-test
+
 FUZZ_TEST_SECONDS = $(shell expr 40 / $(words $(FUZZ_TARGETS)))
-fuzz-test: .venv/.test-ready
+fuzz-native-test: .venv/.test-ready
 	@if ! tools/packages.sh has libclang-rt-dev; then \
-		echo "  fuzz-test skipped: no clang++ with libFuzzer (Debian: clang and libclang-rt-dev)"; exit; fi; \
+		echo "  fuzz-native-test skipped: no clang++ with libFuzzer (Debian: clang and libclang-rt-dev)"; exit; fi; \
 	$(MAKE) --no-print-directory fuzz-build && \
 	$(STEP) fuzz-test sh -c 'printf "%s\n" $(FUZZ_TARGETS) | xargs -P 2 -I NAME $(STEP) fuzz-NAME sh -c "$$@" fuzz NAME' \
 		sh '$(FUZZ) $$1 $(FUZZ_TEST_SECONDS)'
 
-fuzz: fuzz-build ## fuzz the parsers (TARGET=name: only one; TIME=600: seconds for each)
-	@for target in $(or $(TARGET),$(FUZZ_TARGETS)); do echo "== $$target"; $(FUZZ) $$target $(or $(TIME),600) || exit 1; done
+fuzz-python-test: .venv/.test-ready install
+	@if ! python -c 'import atheris' 2>/dev/null; then \
+		echo "  fuzz-python-test skipped: the Python package atheris cannot be imported"; exit; fi; \
+	for target in $(PYTHON_FUZZ_TARGETS); do $(STEP) fuzz-$$target sh -c '$(FUZZ) $$1 5' sh $$target || exit 1; done
 
-fuzz-seeds: asan-test
+fuzz: $(if $(filter $(PYTHON_FUZZ_TARGETS),$(TARGET)),,fuzz-build) install ## fuzz the parsers (TARGET=name: only one; TIME=600: seconds for each)
+	@for target in $(or $(TARGET),$(FUZZ_TARGETS) $(PYTHON_FUZZ_TARGETS)); do \
+		echo "== $$target"; $(FUZZ) $$target $(or $(TIME),600) || exit 1; done
+
+fuzz-seeds: asan-test install
 	@for target in $(FUZZ_TARGETS); do $(ASAN)/replay_$$target --seeds tests/fuzz/corpus/$$target; done
+	@for target in $(PYTHON_FUZZ_TARGETS); do $(PYTHON_FUZZER) $$target --seeds tests/fuzz/corpus/$$target; done
 
-fuzz-merge: fuzz-build
-	@for target in $(FUZZ_TARGETS); do mkdir -p build/fuzz/found/$$target; \
-	build/fuzz/fuzz_$$target -merge=1 -max_len=400 tests/fuzz/corpus/$$target build/fuzz/found/$$target; done
+fuzz-merge: fuzz-build install
+	@for target in $(FUZZ_TARGETS) $(PYTHON_FUZZ_TARGETS); do mkdir -p build/fuzz/found/$$target; \
+	$(FUZZER) $$target -merge=1 -max_len=400 tests/fuzz/corpus/$$target build/fuzz/found/$$target; done
 
 check: ruff-check format-check types-check imports-check clang-format-check stubs-check reference-check ## run the static checks (make -k check: all of them, even after a failure)
 
@@ -142,7 +159,8 @@ format: .venv/.test-ready ## format Python and C++
 test-kernel: .venv/.test-ready install ## run the tests on the kernel's RDMA stack in a virtual machine (ARGS=…: of pytest)
 	@tests/kernel/host/build-siw.sh || test $$? = 77
 	@status=0; python tests/kernel/host/boot.py --python --timeout 1200 tests/kernel/guest/suite $(ARGS) || status=$$?; \
-	test $$status = 77 || exit $$status
+	test $$status != 77 || exit 0; \
+	$(if $(ARGS),,PYTHONPATH=tests python -m support.security.hostile_kernel || status=1;) exit $$status
 
 crash-matrix: .venv/.test-ready install ## kill slot moves at every checkpoint (ARGS="--random 200": also at random times)
 	@python tests/support/kv/crash_matrix.py $(ARGS)

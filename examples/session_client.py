@@ -8,17 +8,17 @@ import verbena
 
 
 async def main(address: str) -> None:
-    async with await verbena.connect(address) as session:
+    async with verbena.connect(address) as session:
         print(session)  # shows the wire and the reason for its choice
         print(await session.call("shout", b"hello"))
 
-        remote = verbena.RemoteRegion.from_bytes(await session.call("borrow"))
-        data, back = os.urandom(len(remote)), bytearray(len(remote))
-        await session.put(data, remote)  # one-sided, in fragments with checksums
-        await session.get(remote, back)
-        print(f"{len(remote) >> 20} MiB put and get:", "equal" if back == data else "DIFFERENT")
+        block = await session.region("block")
+        data = os.urandom(len(block))
+        await session.write(block, data)  # one-sided, in fragments with checksums
+        same = await session.read(block) == data
+        print(f"{len(block) >> 20} MiB written and read:", "equal" if same else "DIFFERENT")
 
-        print("counter:", await session.fetch_add(remote[:8], 1) >= 0)
+        print("counter:", await session.fetch_add(block[:8], 1) >= 0)
 
 
 asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7471"))

@@ -37,7 +37,9 @@ begin() {
     shift 2
     buildah build --network host --build-arg BASE=$base "${lent[@]}" -f "$folder/source/$file" -t "$image" "$folder/source"
     container=$(buildah from "$image")
-    buildah run --env VERBENA_KV_PASSWORD=a-password "$container" -- "$@" >"$folder/log" 2>&1 &
+    install -m 400 -o 747 /dev/stdin "$folder/kv-password" <<<a-password
+    buildah run --volume "$folder/kv-password:/run/secrets/kv-password:ro" \
+        --env VERBENA_KV_PASSWORD_FILE=/run/secrets/kv-password "$container" -- "$@" >"$folder/log" 2>&1 &
     server=$!
 }
 
@@ -54,7 +56,7 @@ end() {
 store() {
     begin Dockerfile localhost/verbena verbena serve --kv-listen-address 0.0.0.0 --port 5986 --metrics-listen 127.0.0.1:5988
     curl --silent --fail --retry 50 --retry-connrefused --retry-delay 1 http://127.0.0.1:5988/healthz >/dev/null
-    [ "$(redis-cli --no-auth-warning -a a-password -p 5986 ping)" = PONG ]
+    [ "$(REDISCLI_AUTH=a-password redis-cli -p 5986 ping)" = PONG ]
     end
     echo "localhost/verbena: built, and redis-cli was answered by it"
 }

@@ -40,6 +40,7 @@ test|etcd-server    |etcd                                             |command -
 test|etcd-client    |etcdctl                                          |command -v etcdctl
 test|redis-server   |redis-server                                     |command -v redis-server
 test|redis-tools    |redis-cli                                        |command -v redis-cli
+test|systemd        |systemd-analyze                                  |command -v systemd-analyze
 test|skopeo         |skopeo                                           |command -v skopeo
 test|podman         |podman                                           |command -v podman
 test|buildah        |buildah                                          |command -v buildah

@@ -21,7 +21,8 @@ def errors_page() -> str:
     from verbena.errors.table import SETUP, STATUSES
 
     def tree(cls: type[VerbenaError], depth: int = 0) -> list[str]:
-        line = f"{'  ' * depth}- `{cls.__name__}` {_first_line(cls)}"
+        also = "".join(f" Also a `{base.__name__}`." for base in cls.__bases__[1:])
+        line = f"{'  ' * depth}- `{cls.__name__}` {_first_line(cls)}{also.replace('a `O', 'an `O')}"
         return [line] + [row for child in cls.__subclasses__() for row in tree(child, depth + 1)]
 
     def section(row: Explanation) -> list[str]:

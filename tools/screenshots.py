@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -15,6 +13,10 @@ import verbena
 from verbena import errors, kv
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support.browser import Browser  # noqa: E402
+from support.kv.store_page import store_with_page  # noqa: E402
 
 SECRET = "a secret for pictures only"
 
@@ -22,36 +24,10 @@ SECRET = "a secret for pictures only"
 def main() -> int:
     out = ROOT / "docs/pictures"
     out.mkdir(exist_ok=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        admin = f"127.0.0.1:{free.getsockname()[1]}"
-    flags = (
-        "--port",
-        "0",
-        "--session-listen-port",
-        "0",
-        "--metrics-listen",
-        admin,
-        "--session-node-name",
-        "db1",
-    )
-    environment = {**os.environ, "VERBENA_SESSION_SECRET": SECRET}
     os.environ["VERBENA_SESSION_SECRET"] = SECRET
-    store = subprocess.Popen(
-        [sys.executable, "-m", "verbena.cli", "serve", *flags],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    try:
-        assert store.stdout is not None
-        banner = ""
-        while "try:" not in banner:
-            banner += store.stdout.readline()
+    with store_with_page("db1") as (banner, page):
         (address,) = re.findall(r"sessions +(\S+)", banner)
-        _take(address, admin, out)
-    finally:
-        store.terminate()
-        store.wait(30)
+        _take(address, page, out)
     return 0
 
 
@@ -72,9 +48,7 @@ def _take(address: str, admin: str, out: Path) -> None:
     for thread in threads:
         thread.start()
     with contextlib.suppress(errors.DeniedError):
-        verbena.connect_blocking(address, secret="a wrong secret for pictures")
-    sys.path.insert(0, str(ROOT / "tests"))
-    from support.browser import Browser
+        verbena.sync.connect(address, secret="a wrong secret for pictures")
 
     with Browser() as window:
         window.open(f"http://{admin}/")

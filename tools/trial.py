@@ -28,10 +28,10 @@ def main() -> int:
 
 
 async def _session() -> None:
-    async with await verbena.listen("127.0.0.1:0", handlers={"echo": lambda call: call.payload}) as listener:
+    async with verbena.listen("127.0.0.1:0", handlers={"echo": lambda call: call.payload}) as listener:
         exposed = listener.node.allocate(1 << 20)
-        memoryview(exposed.memory)[:5] = b"hello"
-        async with await verbena.connect(listener.address) as session:
+        memoryview(exposed)[:5] = b"hello"
+        async with verbena.connect(listener.address) as session:
             assert bytes(await session.call("echo", b"called")) == b"called"
             assert bytes(await session.read(exposed.remote[:5])) == b"hello"
 

@@ -12,7 +12,10 @@ ROOT = Path(__file__).resolve().parents[1]
 # Title, and the headers of that section.
 NATIVE = (
     ("A session's messages", ("src/native/transport/session/message_layout.h",)),
-    ("A session's memory", ("src/native/bind/verbs/remote_layout.h",)),
+    (
+        "A session's memory",
+        ("src/native/bind/verbs/remote_layout.h", "src/native/transport/node/methods_layout.h"),
+    ),
     ("iwarp and quic: MPA", ("src/native/providers/iwarp/protocol/mpa_layout.h",)),
     ("iwarp and quic: DDP and RDMAP", ("src/native/providers/iwarp/protocol/ddp_layout.h",)),
     ("iwarp and quic: beyond the RFCs", ("src/native/providers/iwarp/protocol/verbena_layout.h",)),
@@ -37,16 +40,28 @@ PACKED = (
         "version, session id, attempt, received, window, slot bytes, replaces",
     ),
     (
-        "A link's answer, likewise",
+        "A link's answer, in the accept's private data, then 24 bytes of HMAC-SHA256 and 0x01",
         "transport/handshake/link_token.py",
         "_ANSWER",
         "version, received, window, slot bytes",
     ),
     (
-        "An atomic of a session",
-        "transport/sync.py",
-        "_ATOMIC",
-        "key, offset, compare or add, swap, opcode, unused",
+        "The first message of a proof of membership between cluster nodes",
+        "kv/cluster/membership.py",
+        "_HELLO",
+        "magic VSMB, version, message 1, opener, acceptor, nonce",
+    ),
+    (
+        "The second message of a proof of membership: the acceptor's challenge",
+        "kv/cluster/membership.py",
+        "_CHALLENGE",
+        "magic VSMB, version, message 2, nonce, HMAC-SHA256 of the acceptor",
+    ),
+    (
+        "The third message of a proof of membership: the opener's proof; its reply is empty",
+        "kv/cluster/membership.py",
+        "_PROOF",
+        "magic VSMB, version, message 3, revision of the cluster map, HMAC-SHA256 of the opener",
     ),
     (
         "A migration's checkpoint, then the payload (JSON) and CRC32C of all of it",
@@ -69,7 +84,7 @@ PACKED = (
 )
 SIZES = {"char": 1, "bool": 1, "std::byte": 1, "uint8_t": 1, "uint16_t": 2, "uint32_t": 4, "uint64_t": 8}
 SIZES |= {"int64_t": 8, "Be16": 2, "Be32": 4, "Be64": 8, "HashKey": 16}
-LETTERS = {"B": 1, "H": 2, "I": 4, "Q": 8, "4s": 4, "16s": 16, "20s": 20}
+LETTERS = {"B": 1, "H": 2, "I": 4, "Q": 8, "4s": 4, "16s": 16, "20s": 20, "32s": 32}
 ORDERS = {"<": "little-endian", "!": "network order"}
 
 _STRUCT = re.compile(r"((?:^//[^\n]*\n)*)^struct (?:alignas\(\w+\) )?(\w+) \{\n(.*?)^\};", re.M | re.S)
@@ -87,8 +102,8 @@ def page() -> str:
     lines = [
         "# Wire formats",
         "",
-        "What travels between programs and lies on disk, made from the layouts in the source. Each size is",
-        "asserted when it is compiled, and nothing off a wire is used before it is checked.",
+        "Layouts of messages and files, generated from the source. Sizes are asserted at compile time.",
+        "Input is checked before use.",
         "Types that begin with `Be` are big-endian; all others are little-endian.",
         "",
         "## Set-up of sessions and other messages in Python",

@@ -1,0 +1,24 @@
+"""Four processes increment one counter in the memory of another process, without a call."""
+
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy
+
+import verbena
+from verbena.verbs import Access
+
+
+def count(address):
+    with verbena.sync.connect(address) as session:
+        hits = session.region("counters")[1]  # one element of the array
+        for _ in range(1000):
+            session.fetch_add(hits, 1)
+
+
+if __name__ == "__main__":
+    counters = numpy.zeros(8, dtype="i8")
+    with verbena.sync.listen("127.0.0.1:0") as server:
+        server.publish("counters", counters, access=Access.ALL)
+        with ProcessPoolExecutor(4) as workers:
+            list(workers.map(count, [server.address] * 4))
+    print("counters", counters.tolist())
