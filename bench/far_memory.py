@@ -42,7 +42,7 @@ def memory_node() -> Iterator[tuple[str, str]]:
     command = [
         sys.executable,
         "-m",
-        "verbena.cli",
+        "verbena",
         "memory-node",
         "--size",
         "256MiB",

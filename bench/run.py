@@ -39,6 +39,7 @@ QUESTIONS = {
     "iwarp-crowd": ("wires.iwarp_crowd",),
     "quic": ("wires.quic",),
     "sessions": ("transport.sessions",),
+    "scale": ("transport.scale",),
     "fallback": ("transport.fallback",),
     "far-memory": ("far_memory",),
     "migration": ("kv.migration",),

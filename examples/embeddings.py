@@ -1,11 +1,10 @@
 """One process publishes a table of embeddings; another reads rows and writes one back, in place."""
 
-from concurrent.futures import ProcessPoolExecutor
+import multiprocessing
 
 import numpy
 
 import verbena
-from verbena.verbs import Access
 
 
 def look_up(address):
@@ -19,7 +18,8 @@ def look_up(address):
 if __name__ == "__main__":
     table = numpy.arange(100_000, dtype="f4")[:, None].repeat(256, axis=1)
     with verbena.sync.listen("127.0.0.1:0") as server:
-        server.publish("embeddings", table, access=Access.ALL)
-        with ProcessPoolExecutor(1) as process:
-            process.submit(look_up, server.address).result()
+        server.publish("embeddings", table, access=verbena.Access.ALL)
+        process = multiprocessing.Process(target=look_up, args=[server.address])
+        process.start()
+        process.join()
     print("row 7 begins with", float(table[7, 0]), "now")

@@ -1,11 +1,10 @@
 """Four processes increment one counter in the memory of another process, without a call."""
 
-from concurrent.futures import ProcessPoolExecutor
+import multiprocessing
 
 import numpy
 
 import verbena
-from verbena.verbs import Access
 
 
 def count(address):
@@ -18,7 +17,9 @@ def count(address):
 if __name__ == "__main__":
     counters = numpy.zeros(8, dtype="i8")
     with verbena.sync.listen("127.0.0.1:0") as server:
-        server.publish("counters", counters, access=Access.ALL)
-        with ProcessPoolExecutor(4) as workers:
-            list(workers.map(count, [server.address] * 4))
+        server.publish("counters", counters, access=verbena.Access.ALL)
+        for _ in range(4):
+            multiprocessing.Process(target=count, args=[server.address]).start()
+        for worker in multiprocessing.active_children():
+            worker.join()
     print("counters", counters.tolist())

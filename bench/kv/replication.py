@@ -69,7 +69,7 @@ class Load:
 @contextlib.contextmanager
 def store(*flags: str) -> Iterator[Store]:
     """Runs `verbena serve` as a process."""
-    command = [sys.executable, "-m", "verbena.cli", "serve", "--kv-port=0", "--session-listen-port=0", *flags]
+    command = [sys.executable, "-m", "verbena", "serve", "--kv-port=0", "--session-listen-port=0", *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:

@@ -91,7 +91,7 @@ def running(name: str, command: list[str], port: int) -> Iterator[Server]:
 @contextlib.contextmanager
 def ours(folder: Path) -> Iterator[Server]:
     port = free_port()
-    command = [sys.executable, "-m", "verbena.cli", "registry", "--port", str(port)]
+    command = [sys.executable, "-m", "verbena", "registry", "--port", str(port)]
     with running("verbena", [*command, "--folder", str(folder / "ours")], port) as server:
         yield server
 

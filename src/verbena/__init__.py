@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from verbena import _ending  # noqa: F401 - at once: what the program registers with atexit later runs first
 
 __all__ = [
+    "Access",
     "Listener",
     "Node",
     "Pool",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         dial,
         listen,
     )
+    from verbena.verbs import Access
 else:
     from verbena._lazy import importer
 
@@ -54,7 +56,9 @@ else:
 
     __getattr__ = importer(
         __name__,
-        dict.fromkeys(__all__, "transport") | {"__version__": "_version"} | {name: name for name in _MODULES},
+        dict.fromkeys(__all__, "transport")
+        | {"Access": "verbs", "__version__": "_version"}
+        | {name: name for name in _MODULES},
     )
 
     def __dir__() -> list[str]:

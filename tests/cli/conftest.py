@@ -12,7 +12,7 @@ import pytest
 from support.rdma.link import wait_until
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-COMMAND = [sys.executable, "-m", "verbena.cli"]
+COMMAND = [sys.executable, "-m", "verbena"]
 SHARED = Path("/dev/shm")
 
 

@@ -13,7 +13,7 @@ import pytest
 from verbena import config
 from verbena.config import KEYS, Config
 
-COMMAND = [sys.executable, "-m", "verbena.cli", "config"]
+COMMAND = [sys.executable, "-m", "verbena", "config"]
 ROOT = Path(__file__).resolve().parents[2]
 
 

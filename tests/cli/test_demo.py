@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from support.terminal import run_on_terminal
 
-COMMAND = [sys.executable, "-m", "verbena.cli"]
+COMMAND = [sys.executable, "-m", "verbena"]
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 
 

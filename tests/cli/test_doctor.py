@@ -15,7 +15,7 @@ from verbena.errors import EXPLANATIONS, VerbenaError, WcStatus
 from verbena.verbs import Gid, PortAttributes, PortState, ProviderInfo
 
 OK, WARN, ERROR = Verdict
-COMMAND = [sys.executable, "-m", "verbena.cli"]
+COMMAND = [sys.executable, "-m", "verbena"]
 RELEASE = "6.1.0-test"
 NEARBY = Gid.parse("fe80::1")
 ADDRESS = Gid.parse("::ffff:10.0.2.15")

@@ -73,7 +73,7 @@ def test_a_status_is_explained_in_order(verbena: Run) -> None:
 def test_a_log_on_standard_input_is_explained_each_failure_once() -> None:
     log = "ok\nIBV_WC_RNR_RETRY_EXC_ERR\nretry\nIBV_WC_RNR_RETRY_EXC_ERR\nno RDMA device\n"
     done = subprocess.run(
-        [sys.executable, "-m", "verbena.cli", "explain", "--json", "-"],
+        [sys.executable, "-m", "verbena", "explain", "--json", "-"],
         input=log,
         capture_output=True,
         text=True,

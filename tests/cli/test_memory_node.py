@@ -20,7 +20,7 @@ import verbena as package
 from verbena import _native, errors, far
 from verbena.transport import Session, SessionState, Settings
 
-COMMAND = [sys.executable, "-m", "verbena.cli", "memory-node"]
+COMMAND = [sys.executable, "-m", "verbena", "memory-node"]
 SECRET = "correct horse battery staple"
 HASTY = Settings(secret=SECRET.encode(), retry_delay_ms=50, connection_timeout_ms=1000)
 pytestmark = pytest.mark.usefixtures("nothing_left_behind", "interruptible")

@@ -17,7 +17,7 @@ from support.terminal import rest_of
 import verbena as library
 from verbena.cli import top_view
 
-COMMAND = [sys.executable, "-m", "verbena.cli"]
+COMMAND = [sys.executable, "-m", "verbena"]
 
 
 @pytest.fixture

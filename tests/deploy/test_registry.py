@@ -181,7 +181,7 @@ def test_the_three_nodes_without_devices_give_blobs_to_each_other(
             environment = {key: value for key, value in os.environ.items() if not key.startswith("VERBENA_")}
             environment |= recipe_environment() | service["environment"]
             environment["VERBENA_REGISTRY_FOLDER"] = str(tmp_path / name)
-            command = [sys.executable, "-m", "verbena.cli", "registry", *service["command"]]
+            command = [sys.executable, "-m", "verbena", "registry", *service["command"]]
             process = subprocess.Popen(
                 ["ip", "netns", "exec", nodes[name], *command],
                 env=environment,

@@ -31,7 +31,7 @@ def test_dask_cluster_sums_arrays_of_two_workers() -> None:
 
 def test_files_come_from_a_file_node(tmp_path: Path) -> None:
     """The command exports a folder; the example writes there, reads back, and sees the wire."""
-    command = [sys.executable, "-m", "verbena.cli", "file-node", str(tmp_path), "--writable"]
+    command = [sys.executable, "-m", "verbena", "file-node", str(tmp_path), "--writable"]
     node = subprocess.Popen(
         [*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -227,7 +227,7 @@ def test_valkey_over_rdma_listens_again_when_the_device_is_back(device, start, t
     url = f"rdma://{ADDRESS}:6400"
     arguments = ("--kv-port", "0", "--kv-rdma-listen", url, "--no-kv-protected-mode")
     arguments += ("--kv-persistence-dir", str(tmp_path / "data"))
-    store = start("store", "-m", "verbena.cli", "serve", *arguments)
+    store = start("store", "-m", "verbena", "serve", *arguments)
     wait_until(lambda: "6400" in store.path.read_text() or store.process.poll() is not None, "the store", 60)
     assert store.process.poll() is None, store.errors
     client = start("valkey", "-c", VALKEY, url)

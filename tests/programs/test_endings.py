@@ -323,3 +323,29 @@ def test_a_console_within_a_program_ends(peer: str) -> None:
         peer,
     )
     assert ended.output == ["b'hi'"]
+
+
+def test_ctrl_c_while_the_native_module_is_imported() -> None:
+    """It is a KeyboardInterrupt once the module is complete, and never an abort."""
+    run_program(
+        """
+        import enum, os, signal
+
+        make = enum.EnumType.__call__ if hasattr(enum, "EnumType") else enum.EnumMeta.__call__
+
+        def interrupt(*arguments, **options):  # as the module makes its first enumeration
+            enum.EnumMeta.__call__ = make
+            os.kill(os.getpid(), signal.SIGINT)
+            return make(*arguments, **options)
+
+        import verbena._ending
+        enum.EnumMeta.__call__ = interrupt
+        try:
+            from verbena import _native
+        except KeyboardInterrupt:
+            from verbena import _native
+            assert _native.crc32c(b"123456789") == 0xE3069283
+            print("interrupted")
+        print("last line", flush=True)
+        """
+    )

@@ -113,7 +113,7 @@ UNCLOSED = """
     import asyncio, sys, verbena
 
     async def main():
-        sessions = await asyncio.gather(*(verbena.connect(sys.argv[1]) for _ in range(200)))
+        sessions = await asyncio.gather(*(verbena.connect(sys.argv[1]) for _ in range(600)))
         assert len({session.node for session in sessions}) == 1
 
     asyncio.run(main())
@@ -163,7 +163,7 @@ def test_threads_may_disconnect_the_pool_of_redis_py_at_once(store: str) -> None
     run_program(CONNECTIONS, store)
 
 
-def test_200_open_sessions_do_not_delay_the_end(peer: str) -> None:
+def test_600_sessions_opened_at_once_do_not_delay_the_end(peer: str) -> None:
     run_program(UNCLOSED, peer)
 
 

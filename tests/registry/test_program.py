@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.registry.process import registry_process
 
-VERBENA = [sys.executable, "-m", "verbena.cli"]
+VERBENA = [sys.executable, "-m", "verbena"]
 
 
 def verbena(*arguments: str) -> subprocess.CompletedProcess[str]:

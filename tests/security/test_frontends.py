@@ -50,8 +50,11 @@ def opened(stores: Stores, frontend: str) -> Iterator[Cell]:
         raise
 
 
+ROWS = [pytest.param(name, marks=[pytest.mark.alone] * rule.is_timed) for name, rule in RULES.items()]
+
+
 @pytest.mark.parametrize("frontend", FRONTENDS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", ROWS)
 def test_a_rule_holds_on_every_frontend(rule: str, frontend: str, stores: Stores) -> None:
     """Sockets, sessions and Valkey over RDMA; or the table has the reason why the rule does not apply."""
     row = RULES[rule]

@@ -46,8 +46,8 @@ CASE = '<testcase classname="tests.kernel.test_red_team" name="{}">{}</testcase>
 
 
 def test_a_row_of_ibv_needs_a_test_that_passed(tmp_path: Path) -> None:
-    """In the results of the kernel testbed a named test that is missing, skipped or failed is found, also with
-    one of its parameters only."""
+    """A named test that is missing, skipped or failed in the results of the kernel testbed is found, also if
+    that is so for one of its parameters only."""
     named = [test for test in hostile_page.tests() if test.startswith(hostile_page.KERNEL)]
     assert len(named) > 4
     junit = tmp_path / "junit.xml"

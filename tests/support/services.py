@@ -19,7 +19,7 @@ import redis
 from verbena import far, kv, sync
 from verbena.registry import digests
 
-VERBENA = (sys.executable, "-m", "verbena.cli")
+VERBENA = (sys.executable, "-m", "verbena")
 
 
 @dataclass(frozen=True)

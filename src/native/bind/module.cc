@@ -2,6 +2,7 @@
 #include <nanobind/stl/string.h>
 #include <pthread.h>
 
+#include <csignal>
 #include <optional>
 
 #include "bind/bind.h"
@@ -11,8 +12,43 @@
 #include "util/fatal.h"
 
 namespace verbena::bind {
+namespace {
+
+// Ctrl-C waits until the module is complete: nanobind aborts the process if Python code that it runs while it
+// defines an enumeration or a class raises KeyboardInterrupt.
+class InterruptsDeferred {
+ public:
+  InterruptsDeferred() : handler_(PyOS_setsig(SIGINT, [](int) { arrived = 1; })) {
+    if (PyErr_CheckSignals() == 0) return;  // one that came before
+    if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {  // of a handler of the program
+      PyOS_setsig(SIGINT, handler_);
+      throw nb::python_error();
+    }
+    PyErr_Clear();
+    arrived = 1;
+  }
+  ~InterruptsDeferred() {
+    PyOS_setsig(SIGINT, handler_);
+    if (arrived) PyErr_SetInterrupt();
+  }
+  InterruptsDeferred(const InterruptsDeferred&) = delete;
+  InterruptsDeferred& operator=(const InterruptsDeferred&) = delete;
+
+ private:
+  static inline volatile std::sig_atomic_t arrived = 0;
+  const PyOS_sighandler_t handler_;
+};
+
+}  // namespace
 
 NB_MODULE(_native, m) {
+  // Ctrl-C at the end of an import makes Python forget the module, but the types exist once per process.
+  static PyObject* complete = nullptr;
+  if (complete) {
+    PyDict_Update(PyModule_GetDict(m.ptr()), complete);
+    return;
+  }
+  const InterruptsDeferred deferred;
   m.doc() = "Verbena's native core. Private: the public API is verbena.verbs.";
 #ifdef NDEBUG
   nb::set_leak_warnings(false);  // objects that are open at exit are closed by the end of the process
@@ -60,6 +96,7 @@ NB_MODULE(_native, m) {
       "Ends the process with status 70 and one line on standard error, without any cleanup: after a failure "
       "that "
       "leaves the state of the process inconsistent.");
+  complete = Py_NewRef(PyModule_GetDict(m.ptr()));
 }
 
 }  // namespace verbena::bind

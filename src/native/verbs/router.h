@@ -14,6 +14,7 @@
 #include "util/clock.h"
 #include "util/fd.h"
 #include "util/spinlock.h"
+#include "verbs/lazy_signal.h"
 #include "verbs/provider.h"
 
 namespace verbena {
@@ -69,7 +70,7 @@ class CompletionRouter {
   // Consumes the event, appends the watched operations that have finished, and arms again if any are left.
   void drain_watched(std::vector<Completion>& out);
   // Readable when another thread consumed an event that the loop needs.
-  int wakeup_fileno() const { return wakeup_.get(); }
+  int wakeup_fileno() const { return wakeup_.fileno(); }
 
   // The QP is closed: its tracked operations that have not completed end now with wr_flush_err.
   void forget_qp(uint32_t qp_num);
@@ -129,7 +130,7 @@ class CompletionRouter {
   bool sleep_until(Slot* slot, Waiter& waiter, Ready ready);
 
   const std::shared_ptr<CompletionQueue> cq_;
-  const EventFd wakeup_;
+  const LazySignal wakeup_;
 
   std::mutex pump_mutex_;  // protects polling, dispatching, arming, and the members down to table_lock_
   std::array<Completion, 32> polled_;

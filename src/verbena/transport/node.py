@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from verbena import _native, _threads
 from verbena._closing import Closing
@@ -83,6 +84,7 @@ class Node(Closing):
         self._loops_lock = threading.Lock()
         self._by_loop = by_loop
         self._resting: dict[str, float] = {}
+        self._opening: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # by address
         self._closed = False
         self._closing = lifetime.CloseOnce()
         self._listeners: set[Listener] = set()

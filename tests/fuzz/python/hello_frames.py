@@ -11,8 +11,9 @@ from fuzz.python.script import Input, bounded_memory, require
 from verbena.errors import VerbenaError
 from verbena.transport.handshake.frames import MAX_BODY_BYTES, FrameReader, FrameType, encode
 
-# One frame of 16 KiB is held at once. The worst JSON of that length takes about 60 bytes for each of its own.
-MEMORY_BYTES = 64 * MAX_BODY_BYTES
+# An end holds one frame at once. Parsed, JSON takes up to 65 bytes for each of its own, as measured; other
+# versions of Python differ.
+MEMORY_BYTES = 128 * MAX_BODY_BYTES
 
 WIRES = [{"name": "shm", "address": "verbena-7"}, {"name": "iwarp", "address": "10.0.0.2:7001"}]
 GOOD: dict[FrameType, dict[str, Any]] = {

@@ -41,10 +41,6 @@ def _own(kind: FrameType, name: str, value: object) -> tuple[int, ...]:
     return ends.OWN, KINDS.index(kind), *_change(kind, name, value), 0
 
 
-def _changed(kind: FrameType, name: str, value: object, spelling: int = 0) -> bytes:
-    return _seed(check_frames, 6, 1, KINDS.index(kind), *_change(kind, name, value), spelling, 0)
-
-
 def _records(message: bytes, size: int) -> bytes:
     parts = [message[at : at + size] for at in range(0, len(message), size)]
     return b"".join(b"\x16\x03\x01" + len(part).to_bytes(2, "big") + part for part in parts)
@@ -60,76 +56,48 @@ def _client_hello(*protocols: bytes) -> bytes:
     return b"\x01" + len(body).to_bytes(3, "big") + body
 
 
-LINK = b"verbena-iwarp/1"
+LINK_ALPN = b"verbena-iwarp/1"
 SEEDS = {
     "frames-of-every-type": _frames(b"".join(encode(kind, GOOD[kind]) for kind in KINDS)),
-    "frames-of-another-protocol": _frames(b"GET / HTTP/1.1\r\n"),
     "frames-of-tls": _frames(_records(_client_hello(), 512)),
-    "a-frame-in-another-spelling": _changed(FrameType.HELLO, "wires", ["shm"], 1),
-    "a-frame-with-a-changed-field": _changed(FrameType.WELCOME, "session_id", 2**64),
-    "a-frame-with-a-surrogate": _changed(FrameType.REFUSAL, "reason", "\ud800"),
+    "a-frame-with-a-changed-field": _seed(
+        check_frames,
+        6,
+        1,
+        KINDS.index(FrameType.REFUSAL),
+        *_change(FrameType.REFUSAL, "reason", "\ud800"),
+        0,
+        0,
+    ),
     "a-frame-that-is-nested": _frames(framed(FrameType.ALIVE, b"[" * 2000 + b"]" * 2000)),
-    "a-frame-with-a-long-number": _frames(framed(FrameType.ALIVE, b'{"proof":' + b"9" * 5000 + b"}")),
     "a-header-that-is-too-long": _frames(framed(FrameType.HELLO, b"", 2**31)),
-    "a-server-without-a-secret": _seed(check_end, NONE, *WHOLE),
-    "a-server-with-a-secret": _seed(check_end, SECRET, *WHOLE),
-    "a-server-inside-tls": _seed(check_end, TLS | ends.SECURE, *WHOLE),
     "a-server-that-gets-single-bytes": _seed(check_end, SECRET, *(what | ends.BY_BYTES for what in WHOLE)),
     "a-server-that-refuses": _seed(check_end, SECRET | ends.REFUSES, *WHOLE),
-    "a-server-on-another-host": _seed(check_end, SECRET | ends.OTHER_HOST, *WHOLE),
-    "a-server-that-is-probed": _seed(check_end, SECRET | ends.PROBE, *WHOLE),
+    "a-server-that-is-probed": _seed(check_end, SECRET | ends.PROBE | ends.OTHER_HOST, *WHOLE),
     "a-server-and-the-wrong-secret": _seed(check_end, SECRET | ends.WRONG_SECRET, *WHOLE),
-    "a-server-and-a-changed-hello": _seed(check_end, SECRET, ends.HONEST_FLIPPED, 0, 75, 1, ends.HONEST),
-    "a-server-and-a-cut-hello": _seed(
-        check_end, SECRET, ends.HONEST_CUT, 0, 9, ends.HONEST, ends.HONEST_CUT, 0, 40
-    ),
-    "a-server-and-more-after-the-proof": _seed(check_end, NONE, *WHOLE, ends.ANY_BYTES, 0, 4, b"VRBN"),
-    "a-server-and-a-right-checksum": _seed(check_end, NONE, ends.OWN, 0, 0, 0, ends.RIGHT_CHECKSUM, 0),
-    "a-server-and-a-checksum-for-a-secret": _seed(check_end, SECRET, ends.HONEST, ends.RIGHT_CHECKSUM, 0),
+    "a-server-and-more-after-the-proof": _seed(check_end, TLS, *WHOLE, ends.ANY_BYTES, 0, 4, b"VRBN"),
     "a-server-and-several-versions": _seed(
         check_end, NONE, *_own(FrameType.HELLO, "versions", [1, 2]), ends.RIGHT_CHECKSUM, 0
     ),
-    "a-server-and-no-common-version": _seed(check_end, NONE, *_own(FrameType.HELLO, "versions", [2])),
     "a-server-and-no-common-wire": _seed(
         check_end, NONE, *_own(FrameType.HELLO, "wires", ["tcp"]), ends.RIGHT_CHECKSUM, 0
     ),
-    "a-server-and-no-certificate": _seed(check_end, TLS | ends.WRONG_SECRET, *WHOLE),
-    "a-server-and-the-end-of-the-connection": _seed(check_end, NONE, ends.HONEST, ends.END_OF_FILE),
-    "a-server-and-a-refusal": _seed(check_end, NONE, ends.OWN, KINDS.index(FrameType.REFUSAL), 0, 0),
-    "a-client-without-a-secret": _seed(check_end, NONE | ends.CLIENT, *WHOLE),
+    "a-server-and-a-cut-hello": _seed(check_end, SECRET, ends.HONEST_CUT, 0, 9, ends.END_OF_FILE),
     "a-client-with-a-secret": _seed(check_end, SECRET | ends.CLIENT, *WHOLE),
-    "a-client-inside-tls": _seed(check_end, TLS | ends.CLIENT | ends.SECURE, *WHOLE),
     "a-client-that-probes": _seed(check_end, SECRET | ends.CLIENT | ends.PROBE, *WHOLE),
     "a-client-and-the-wrong-secret": _seed(check_end, SECRET | ends.CLIENT | ends.WRONG_SECRET, *WHOLE),
-    "a-client-and-a-right-checksum": _seed(
-        check_end, NONE | ends.CLIENT, ends.OWN, 1, 0, 0, ends.RIGHT_CHECKSUM, 1, 0
-    ),
-    "a-client-and-another-node": _seed(
-        check_end,
-        *(NONE | ends.CLIENT, *_own(FrameType.CHALLENGE, "node", "tls"), ends.RIGHT_CHECKSUM, 1, 0),
-    ),
-    "a-client-and-another-version": _seed(
-        check_end, NONE | ends.CLIENT, *_own(FrameType.CHALLENGE, "version", 2)
-    ),
     "a-client-and-a-wire-that-it-lacks": _seed(
         check_end,
-        *(NONE | ends.CLIENT, ends.OWN, 1, 0, 0, ends.RIGHT_CHECKSUM),
+        *(NONE | ends.CLIENT, ends.OWN, KINDS.index(FrameType.CHALLENGE), 0, 0, ends.RIGHT_CHECKSUM),
         *(1, *_change(FrameType.WELCOME, "wires", [{"name": "tcp", "address": "a"}])),
     ),
-    "a-client-and-the-end-of-the-connection": _seed(
-        check_end, TLS | ends.CLIENT | ends.SECURE, ends.END_OF_FILE, ends.HONEST
+    "a-client-and-a-downgrade": _seed(
+        check_end, SECRET | ends.CLIENT, ends.OWN, KINDS.index(FrameType.CHALLENGE), 0, 0
     ),
-    "a-client-and-a-downgrade": _seed(check_end, SECRET | ends.CLIENT, ends.OWN, 1, 0, 0),
-    "a-token-of-another-version": _seed(check_token, 9, bytes(27)),
-    "a-token-with-a-wrong-signature": _seed(check_token, 2, bytes(range(51)), 1),
+    "a-client-and-the-end-of-the-connection": _seed(check_end, TLS | ends.CLIENT, ends.END_OF_FILE),
     "a-refusal": _seed(check_token, LinkRefusal(LinkRefusalReason.BUSY, "no room").encode()),
-    "a-refusal-with-a-broken-text": _seed(check_token, LinkRefusalReason.DRILL, b"\xff\xfe" * 40),
     "a-signed-request": _seed(check_signed_token, 1, 2, bytes(range(27)), 40, 1),
     "a-signed-answer": _seed(check_signed_token, 0, 2, bytes(range(14)), 20, 1),
-    "a-signed-token-of-another-version": _seed(check_signed_token, 1, 3, bytes(27)),
-    "first-bytes-of-a-hello": _seed(check_first_bytes, b"VRBN\x01"),
     "first-bytes-of-a-link": _seed(check_first_bytes, b"MPA ID Req Frame"),
-    "first-bytes-of-a-link-inside-tls": _seed(check_first_bytes, _records(_client_hello(LINK), 512)),
-    "first-bytes-in-small-records": _seed(check_first_bytes, _records(_client_hello(LINK), 8)),
-    "first-bytes-of-a-hello-inside-tls": _seed(check_first_bytes, _records(_client_hello(b"h2"), 512)),
+    "first-bytes-of-a-link-inside-tls": _seed(check_first_bytes, _records(_client_hello(LINK_ALPN), 8)),
 }

@@ -280,7 +280,7 @@ def test_links_that_break_lose_nothing_and_repeat_nothing(monkeypatch: pytest.Mo
 def break_links(primary: Served) -> None:
     """Breaks the links three times, as `verbena failover-drill` does."""
     for _ in range(3):
-        command = [sys.executable, "-m", "verbena.cli", "failover-drill", "--rest=0"]
+        command = [sys.executable, "-m", "verbena", "failover-drill", "--rest=0"]
         command += [f"127.0.0.1:{primary.sessions}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -28,7 +28,7 @@ def cli(
     store: Store, *words: str, stdin: bytes = b"", environment: dict[str, str] | None = None
 ) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "verbena.cli", "cli", "-p", str(store.port), *words],
+        [sys.executable, "-m", "verbena", "cli", "-p", str(store.port), *words],
         input=stdin,
         capture_output=True,
         timeout=50,
@@ -88,7 +88,7 @@ def test_the_prompt_answers_explains_and_keeps_its_history(store: Store, tmp_pat
     history = tmp_path / "history"
     main, end = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "verbena.cli", "cli", "-p", str(store.port)],
+        [sys.executable, "-m", "verbena", "cli", "-p", str(store.port)],
         stdin=end, stdout=end, stderr=end,
         env={**os.environ, "VERBENA_CLI_HISTORY": str(history), "TERM": "dumb"},
     )  # fmt: skip

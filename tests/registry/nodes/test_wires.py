@@ -107,7 +107,7 @@ def test_two_programs_fall_back_to_quic(network: Network, tmp_path: Path) -> Non
             words += ["--rdma-listen-addr", address, "--rdma-listen-port", "9999"]
             words += ["--peers", f"{FIRST}:9999"] if number else []
             process = subprocess.Popen(
-                network.inside(number, sys.executable, "-m", "verbena.cli", "registry", *words),
+                network.inside(number, sys.executable, "-m", "verbena", "registry", *words),
                 env={key: value for key, value in os.environ.items() if not key.startswith("VERBENA_")},
                 stdout=subprocess.PIPE,
                 text=True,

@@ -178,7 +178,7 @@ def own_address() -> str | None:
 
 def refuses_to_listen(*arguments: str) -> str:
     """The error of a store that does not start with these arguments."""
-    command = [sys.executable, "-m", "verbena.cli", "serve", "--kv-port", "0", *arguments]
+    command = [sys.executable, "-m", "verbena", "serve", "--kv-port", "0", *arguments]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VERBENA_")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=environment)
     assert done.returncode != 0, done.stdout

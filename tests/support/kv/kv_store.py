@@ -60,7 +60,7 @@ StartStore = Callable[..., Store]
 
 @contextlib.contextmanager
 def running(*arguments: str, environment: dict[str, str] | None = None) -> Iterator[Store]:
-    command = [sys.executable, "-m", "verbena.cli", "serve", *arguments]
+    command = [sys.executable, "-m", "verbena", "serve", *arguments]
     if not any(word in ("--kv-port", "--port", "--config") for word in arguments):
         command += ["--kv-port", "0"]
     if not any("sessions" in word or "session-listen" in word for word in arguments):

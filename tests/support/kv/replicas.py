@@ -21,7 +21,7 @@ class Served:
         command = [
             sys.executable,
             "-m",
-            "verbena.cli",
+            "verbena",
             "serve",
             "--kv-port=0",
             "--session-listen-port=0",

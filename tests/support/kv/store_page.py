@@ -19,7 +19,7 @@ def store_with_page(
         page = f"127.0.0.1:{free.getsockname()[1]}"
     ports = ("--port", "0", "--session-listen-port", "0", "--metrics-listen", page)
     store = subprocess.Popen(
-        [sys.executable, "-m", "verbena.cli", "serve", *ports, "--session-node-name", name, *flags],
+        [sys.executable, "-m", "verbena", "serve", *ports, "--session-node-name", name, *flags],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, **(environment or {})},

@@ -55,7 +55,7 @@ class Process:
 
 @contextlib.contextmanager
 def registry_process(folder: Path, *arguments: str) -> Iterator[Process]:
-    command = [sys.executable, "-m", "verbena.cli", "registry", "--port", "0", "--folder", str(folder)]
+    command = [sys.executable, "-m", "verbena", "registry", "--port", "0", "--folder", str(folder)]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("VERBENA_")}
     process = subprocess.Popen(
         [*command, *arguments], stdout=subprocess.PIPE, text=True, env=environment, cwd=folder.parent

@@ -25,7 +25,7 @@ HEAD = """# Hostile processes
 
 What a hostile process can do to a node, by where it runs and by wire. Each statement has a test.
 This page is generated from what the tests have seen; those of `ibv` run in the kernel testbed, on Soft-RoCE
-and Soft-iWARP: `make test-kernel` fails if one of them has not passed.
+and Soft-iWARP: CI fails if one of them has not passed.
 
 For the strongest separation, run each service as a user of its own, with a secret or certificates.
 """

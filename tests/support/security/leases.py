@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import redis
+
 import verbena
-from support.security.memory import CONTENT, ECHO, Lent, holds, is_accepted, linked, read_directly
+from support.security.memory import CONTENT, ECHO, Lent, is_accepted, linked, read_directly
 from verbena import _native
-from verbena.errors import VerbenaError
 from verbena.transport import Node, Session, Settings
 from verbena.verbs import Access, Opcode
 
@@ -141,6 +142,10 @@ class LeaseSetup:
             retry_delay_ms=20,
         )
 
+    def admin(self) -> redis.Redis:
+        """A client of the Unix socket of a store."""
+        return redis.Redis(unix_socket_path=str(self.folder / "store.sock"))
+
     async def node(self) -> Node:
         """A node of its own."""
         node = await asyncio.to_thread(Node, self.settings)
@@ -170,16 +175,3 @@ class LeaseSetup:
                 return True
             await asyncio.sleep(0.01)
         return False
-
-
-async def refusal_of(call: Awaitable[Any]) -> str:
-    """The code of the error that a call raises; empty: it succeeds."""
-    try:
-        await call
-    except VerbenaError as error:
-        return error.code
-    return ""
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    assert await holds(condition, 10)

@@ -8,8 +8,6 @@ import json
 import secrets
 from typing import Any
 
-import redis
-
 import verbena
 from support.kv import membership
 from support.security.leases import Lease, LeaseSetup, SessionParty
@@ -136,7 +134,7 @@ async def replica_ring(setup: LeaseSetup) -> Lease:
     await setup.stack.enter_async_context(primary)
     setup.stack.callback(ended.set)
     host, _, port = primary.address.rpartition(":")
-    replica = redis.Redis(unix_socket_path=str(setup.folder / "store.sock"))
+    replica = setup.admin()
     setup.stack.callback(replica.close)
 
     async def begin() -> tuple[Session, int]:
@@ -197,8 +195,8 @@ async def primary_position(setup: LeaseSetup) -> Lease:
         return bool(await client.execute("PING") == "PONG")
 
     async def revoke() -> None:
-        with redis.Redis(unix_socket_path=str(setup.folder / "store.sock")) as admin:
-            assert admin.execute_command("CLIENT", "KILL", "TYPE", "replica") >= 1
+        with setup.admin() as store:
+            assert store.execute_command("CLIENT", "KILL", "TYPE", "replica") >= 1
         assert await holds(lambda: session.closed, 10)
 
     return Lease(

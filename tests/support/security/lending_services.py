@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import redis
-
 import verbena
 from support.security import lending_nodes as nodes
 from support.security.entry_points import SECRET, SESSION_PORTS, session_port
@@ -23,6 +21,8 @@ from verbena._native.kv import LAYOUT_METHOD
 from verbena.integrations import file_messages
 from verbena.transport import RemoteRegion
 from verbena.verbs import Access
+
+_RULES = "tests/transport/named/test_publication_rules.py"
 
 # Of a running service: its address, its folder, and what else its row needs.
 Running = tuple[str, Path, Any]
@@ -66,13 +66,11 @@ SERVICES: Mapping[str, Start] = {
 
 async def _layout(setup: LeaseSetup) -> Lease:
     """The chunk with the value of a key, for a user who may read every key."""
-    with admin(setup) as store:
+    with setup.admin() as store:
         store.set("key", CONTENT)
         store.execute_command("ACL", "SETUSER", "reader", "reset", "on", ">secret", "~*", "&*", "+@all")
     session = await setup.connect()
-    client = await setup.stack.enter_async_context(
-        kv.AsyncClient(session, user="reader", password="secret")  # a fixed one, of this test
-    )
+    client = await setup.stack.enter_async_context(kv.AsyncClient(session, user="reader", password="secret"))
     layout = await session.call(LAYOUT_METHOD, client.stream.to_bytes(4, "little"))
     _, _, chunks = struct.unpack_from("<III", layout)
     (key, _) = struct.unpack_from("<QQ", layout, len(layout) - 16 * chunks)
@@ -81,7 +79,7 @@ async def _layout(setup: LeaseSetup) -> Lease:
     offset = bytes(await session.read(remote)).index(CONTENT)
 
     async def revoke() -> None:
-        with admin(setup) as store:
+        with setup.admin() as store:
             store.execute_command("ACL", "SETUSER", "reader", "resetkeys")
 
     async def use() -> bool:
@@ -99,20 +97,14 @@ async def _layout(setup: LeaseSetup) -> Lease:
     )
 
 
-def admin(setup: LeaseSetup) -> redis.Redis:
-    """A client of a store's Unix socket."""
-    return redis.Redis(unix_socket_path=str(setup.folder / "store.sock"))
-
-
 def _array(*, named: bool) -> Callable[[LeaseSetup], Awaitable[Lease]]:
     async def lend(setup: LeaseSetup) -> Lease:
         session = await setup.connect()
         name = f"array-{session.id:x}" if named else None
-        array = await far.aio.zeros(session, (4096,), "u1", name=name)
+        array = await far.aio.zeros(session, (1000,), "u1", name=name)
 
         async def use() -> bool:
-            found: bool = (await far.aio.stat(session))["allocations"] >= 0
-            return found
+            return bool((await far.aio.stat(session))["size"] == 16 << 20)
 
         return Lease(
             SessionParty(session),
@@ -172,7 +164,7 @@ async def _publication(setup: LeaseSetup) -> Lease:
         listener.unpublish("text")
 
     async def use() -> bool:
-        return isinstance(await session.regions(), list)
+        return await session.regions() in ([], ["text"])
 
     return Lease(
         SessionParty(session),
@@ -211,8 +203,8 @@ LENDING = {
             "file node: reply",
             "file-node",
             "a reply that is too long for a message, for reading until it is acknowledged: the message has"
-            " its address and key. Files and uploads are in no other memory that is lent: a client's upload"
-            " is a request, and the node reads it from the client",
+            " its address and key. The node lends nothing else: an upload is a request, which it reads from"
+            " the client's memory",
             _reply,
         ),
         Lending(
@@ -247,6 +239,7 @@ LENDING = {
             "publisher",
             "what the program publishes: the reply to a request for the name describes it",
             _publication,
+            covered={"another session's key": f"{_RULES}::test_a_key_is_worthless_to_another_session"},
         ),
     )
 }

@@ -4,6 +4,7 @@ it to. Until then the peer lends the memory of a long reply."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import struct
 from collections import deque
@@ -26,7 +27,7 @@ _HEADER = struct.Struct("<BBHIQQQI")
 _CRC = struct.Struct("<I")
 _REFERENCE = struct.Struct("<QQII")  # address, length, key, CRC32C
 _VERSION, _BY_REFERENCE = 1, 1
-_REQUEST, _REPLY, _ACKNOWLEDGE, _CLOSE = 1, 2, 5, 7
+_REQUEST, _REPLY, _CLOSE = 1, 2, 7
 _SLOTS, _SLOT_BYTES = 32, 4096  # the receives; the longest message
 _TIMEOUT_S = 10.0
 
@@ -85,14 +86,15 @@ class RawSession:
         return await self._try(qp.fetch_add(remote, 1))
 
     async def acknowledge(self) -> None:
-        """Everything that was received."""
+        """Everything that was received. Returns when the peer knows it."""
         self._acknowledged = self._received
-        await self._send(_ACKNOWLEDGE, b"")
+        assert await self.works()
 
     async def close(self) -> None:
         if self._link is not None:
             self._sent += 1
-            await self._send(_CLOSE, b"", sequence=self._sent)
+            with contextlib.suppress(BrokenLinkError):  # the peer may disconnect before the completion
+                await self._send(_CLOSE, b"", sequence=self._sent)
             await self._drop()
 
     async def _call(self, method: int, payload: bytes) -> Reply:

@@ -21,7 +21,8 @@ from verbena.transport import Settings
 
 async def main():
     chosen = Settings(peer_timeout_ms={PEER_TIMEOUT_MS}, heartbeat_interval_ms=200)
-    async with verbena.listen("127.0.0.1:0", handlers={{"echo": lambda r: r.payload}}, config=chosen) as listener:
+    handlers = {{"echo": lambda request: request.payload}}
+    async with verbena.listen("127.0.0.1:0", handlers=handlers, config=chosen) as listener:
         async with verbena.connect(listener.address, wire=sys.argv[1], config=chosen) as session:
             await session.call("echo", b"before")
             print("ready", flush=True)

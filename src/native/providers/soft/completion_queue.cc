@@ -28,16 +28,25 @@ size_t SoftCompletionQueue::take(std::span<Completion> out) {
   return taken;
 }
 
+void SoftCompletionQueue::grow() {
+  std::vector<Entry> larger(std::min<size_t>(depth_, 2 * ring_.size()));
+  std::rotate(ring_.begin(), ring_.begin() + static_cast<ptrdiff_t>(head_), ring_.end());
+  std::move(ring_.begin(), ring_.end(), larger.begin());
+  ring_.swap(larger);
+  head_ = 0;
+}
+
 bool SoftCompletionQueue::enqueue(const Completion& completion, bool solicited,
                                   const UnpolledCount& unpolled) {
   bool ring_bell = false;
   {
     const std::lock_guard lock(ring_lock_);
     const size_t count = count_.load(std::memory_order_relaxed);
-    if (count == ring_.size()) {
+    if (count == depth_) {
       overrun_.store(true, std::memory_order_relaxed);
       return false;
     }
+    if (count == ring_.size()) grow();
     size_t tail = head_ + count;
     if (tail >= ring_.size()) tail -= ring_.size();
     ring_[tail] = {completion, unpolled};

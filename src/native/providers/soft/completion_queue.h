@@ -2,6 +2,7 @@
 // that poll() drives. Lock order everywhere: members_lock_, then a queue pair's own lock, then ring_lock_.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <span>
@@ -41,13 +42,13 @@ class Progressor {
 
 class SoftCompletionQueue : public CompletionQueue {
  public:
-  explicit SoftCompletionQueue(uint32_t depth) : ring_(depth) {}
+  explicit SoftCompletionQueue(uint32_t depth) : depth_(depth), ring_(std::min(depth, kInitialEntries)) {}
 
   size_t poll(std::span<Completion> out) override;
   void arm(bool solicited_only) override;
   int fileno() const override { return event_.get(); }
   void acknowledge() override { event_.clear(); }
-  uint32_t capacity() const override { return static_cast<uint32_t>(ring_.size()); }
+  uint32_t capacity() const override { return depth_; }
   bool overrun() const override { return overrun_.load(std::memory_order_relaxed); }
   void close() override {}
 
@@ -90,10 +91,13 @@ class SoftCompletionQueue : public CompletionQueue {
   };
 
   size_t take(std::span<Completion> out);
+  void grow();
   bool enqueue(const Completion& completion, bool solicited, const UnpolledCount& unpolled);
 
   const SoftContext* owner_ = nullptr;
-  std::vector<Entry> ring_;
+  static constexpr uint32_t kInitialEntries = 64;
+  const uint32_t depth_;
+  std::vector<Entry> ring_;  // grows up to the depth: most queues are polled before they hold many
   Spinlock ring_lock_;
   size_t head_ = 0;
   std::atomic<size_t> count_{0};         // changed under ring_lock_; read without it to skip an empty ring

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "providers/soft/queue_pair.h"
-#include "verbs/state_signal.h"
+#include "verbs/lazy_signal.h"
 
 namespace verbena::soft {
 
@@ -58,7 +58,7 @@ class SoftConnection : public Connection {
   ErrorCode code_;
   std::string detail_;
   std::vector<uint8_t> private_data_;
-  const StateSignal changed_;
+  const LazySignal changed_;
 };
 
 }  // namespace verbena::soft

@@ -61,14 +61,28 @@ bool Link::drained() {
 }
 
 bool Link::send_ready() {
-  MessageBuffer* buffer = port_->sends().take();
-  if (!buffer) return false;
   MessageHeader header{.kind = MessageKind::ping};
   header.crc = message_crc(header, {});
-  std::memcpy(buffer->data, &header, sizeof header);
-  control.emplace_back(buffer, posted_ + 1);
-  const Sge piece{reinterpret_cast<uint64_t>(buffer->data), sizeof header, buffer->lkey};
-  return post({.opcode = Opcode::send, .flags = 0, .local = {&piece, 1}}) == PostError::none;
+  return send_control(header) == PostError::none;
+}
+
+PostError Link::send_control(const MessageHeader& header) {
+  constexpr uint32_t kBytes = sizeof header;
+  if (kBytes <= max_inline_) {
+    const Sge piece{reinterpret_cast<uint64_t>(&header), kBytes, 0};
+    return post({.opcode = Opcode::send, .flags = send_flag::inline_data, .local = {&piece, 1}});
+  }
+  auto free = std::find_if(control.begin(), control.end(),
+                           [this](const auto& buffer) { return buffer.second <= completed_; });
+  if (free == control.end()) {
+    MessageBuffer* buffer = port_->sends().take();
+    if (!buffer) return PostError::full;
+    free = control.insert(control.end(), {buffer, 0});
+  }
+  std::memcpy(free->first->data, &header, kBytes);
+  free->second = posted_ + 1;
+  const Sge piece{reinterpret_cast<uint64_t>(free->first->data), kBytes, free->first->lkey};
+  return post({.opcode = Opcode::send, .flags = 0, .local = {&piece, 1}});
 }
 
 PostError Link::post(SendRequest request) {

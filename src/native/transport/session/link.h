@@ -12,6 +12,7 @@
 
 #include "transport/memory/regions.h"
 #include "transport/node/port.h"
+#include "transport/session/message_layout.h"
 #include "verbs/provider.h"
 
 namespace verbena::transport {
@@ -36,6 +37,10 @@ class Link {
   PostError post(SendRequest request);
   // Posts several, of which the last is signalled. False: the session must give the link up.
   bool post_all(std::span<SendRequest> requests);
+  // Sends a message without payload that has no sequence number. The wire takes a copy where it can: buffers
+  // that thousands of idle links keep until a later request completes would use up the pool. `full`: there is
+  // no free buffer.
+  PostError send_control(const MessageHeader& header);
   // Before the link is attached: sends the peer the message that no operation of a former link can arrive
   // here. False: there is no free buffer.
   bool send_ready();

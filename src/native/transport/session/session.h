@@ -189,6 +189,7 @@ class Session {
   // Sends the next message in order. False: not possible yet, or the link broke.
   bool transmit(Outgoing& message, std::span<const std::byte> payload);
   bool post_message(const MessageBuffer& buffer, uint32_t bytes);
+  void record_sent(std::span<const std::byte> bytes);
   void offer(Outgoing& message, std::span<const std::byte> payload);
   void give_up(Outgoing& message, std::string_view why);
   void send_unsequenced(MessageKind kind);

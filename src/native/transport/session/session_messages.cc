@@ -157,11 +157,7 @@ void Session::give_up(Outgoing& message, std::string_view why) {
 bool Session::post_message(const MessageBuffer& buffer, uint32_t bytes) {
   const Sge piece{reinterpret_cast<uint64_t>(buffer.data), bytes, buffer.lkey};
   const uint32_t flags = bytes <= link_->max_inline() ? send_flag::inline_data : 0;
-  metrics_->add(Count::send_ops);
-  metrics_->add(Count::send_bytes, bytes);
-  if (Capture* capture = node_.capture()) [[unlikely]] {
-    capture->record(Direction::sent, id(), link_->port().name(), {buffer.data, bytes});
-  }
+  record_sent({buffer.data, bytes});
   if (link_->post({.opcode = Opcode::send, .flags = flags, .local = {&piece, 1}}) == PostError::none) {
     return true;
   }
@@ -169,21 +165,27 @@ bool Session::post_message(const MessageBuffer& buffer, uint32_t bytes) {
   return false;
 }
 
+void Session::record_sent(std::span<const std::byte> bytes) {
+  metrics_->add(Count::send_ops);
+  metrics_->add(Count::send_bytes, bytes.size());
+  if (Capture* capture = node_.capture()) [[unlikely]] {
+    capture->record(Direction::sent, id(), link_->port().name(), bytes);
+  }
+}
+
 void Session::send_unsequenced(MessageKind kind) {
   if (link_->room() == 0) return;
-  auto& buffers = link_->control;
-  auto free = std::find_if(buffers.begin(), buffers.end(),
-                           [this](const auto& buffer) { return buffer.second <= link_->completed(); });
-  if (free == buffers.end()) {
-    MessageBuffer* buffer = link_->port().sends().take();
-    if (!buffer) return;
-    free = buffers.insert(buffers.end(), {buffer, 0});
-  }
-  MessageHeader header{.kind = kind, .acknowledged = acknowledged_to_peer_ = sequence_.done()};
+  MessageHeader header{.kind = kind, .acknowledged = sequence_.done()};
   header.crc = message_crc(header, {});
-  std::memcpy(free->first->data, &header, sizeof header);
-  free->second = link_->position() + 1;
-  post_message(*free->first, sizeof header);
+  switch (link_->send_control(header)) {
+    case PostError::none:
+      acknowledged_to_peer_ = sequence_.done();
+      return record_sent(std::as_bytes(std::span(&header, 1)));
+    case PostError::full:
+      return;
+    default:
+      lose_link(Status::wr_flush_err, "the queue pair refused a message");
+  }
 }
 
 void Session::forget_acknowledged() {

@@ -63,7 +63,7 @@ def verbena_store(**settings: str) -> Iterator[Store]:
     """`settings`: environment variables of the configuration; otherwise it has its defaults."""
     port = _free_port()
     ports = ["--kv-port", str(port), "--session-listen-port", "0"]
-    command = [sys.executable, "-m", "verbena.cli", "serve", *ports]
+    command = [sys.executable, "-m", "verbena", "serve", *ports]
     # Run with defaults: the user's configuration is for other servers.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("VERBENA_")}
     variables |= settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import math
 import random
 import ssl
@@ -27,6 +28,10 @@ from verbena.transport.loop_events import LoopEvents
 from verbena.transport.node import Node
 from verbena.transport.session import Handler, Session
 from verbena.transport.shared_nodes import Lease
+
+_OPENING_AT_ONCE = 64  # sessions with one peer: more would only wait for each other
+_HANG_UPS = 4
+_HANG_UP_DELAY_S = 0.05
 
 T = TypeVar("T")
 
@@ -71,7 +76,7 @@ class Dialer:
         """Opens the session on the best wire that works. Raises errors of the handshake or the wires;
         connect_timeout after `timeout_s`, without which only the limits of the steps apply."""
         try:
-            return await asyncio.wait_for(self._open(handlers, events), timeout_s)
+            return await asyncio.wait_for(self._open_in_turn(handlers, events), timeout_s)
         except VerbenaError:
             raise  # some of these are TimeoutErrors too
         except (asyncio.TimeoutError, TimeoutError) as error:
@@ -82,6 +87,13 @@ class Dialer:
             raise setup_error(
                 "connect_timeout", operation="connect", peer=str(self.address), detail=detail
             ) from error
+
+    async def _open_in_turn(
+        self, handlers: Mapping[str, Handler | InThread], events: LoopEvents | None
+    ) -> Session:
+        turns = self.node._opening.setdefault(str(self.address), asyncio.Semaphore(_OPENING_AT_ONCE))
+        async with turns:
+            return await self._open(handlers, events)
 
     async def _open(self, handlers: Mapping[str, Handler | InThread], events: LoopEvents | None) -> Session:
         settings = self.node.settings
@@ -180,9 +192,17 @@ class Dialer:
         return setup_error("no_common_wire", operation="connect", peer=str(self.address), detail=detail)
 
     async def _hello(self) -> Agreement:
-        reader, writer = await self._open_control()
-        hello = self._make_hello("open", writer)
-        return await hello_io.dial(reader, writer, hello, timeout_s=self.node.settings.timeout_s)
+        """A peer that hangs up before it answers has too many handshakes at the moment: tries again."""
+        for attempt in itertools.count():
+            reader, writer = await self._open_control()
+            hello = self._make_hello("open", writer)
+            try:
+                return await hello_io.dial(reader, writer, hello, timeout_s=self.node.settings.timeout_s)
+            except RejectedError:
+                if hello.answered or attempt == _HANG_UPS:
+                    raise
+            await asyncio.sleep(_HANG_UP_DELAY_S * 2**attempt * random.uniform(0.5, 1.5))
+        raise AssertionError("unreachable")
 
     async def _probe(self, until: float) -> int | None:
         """Returns the peer's boot epoch; None if it does not respond in time."""

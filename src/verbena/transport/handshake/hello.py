@@ -76,6 +76,7 @@ class _Hello(ABC):
     ) -> None:
         self.peer = peer
         self.refusal_frame = b""  # after an error: the bytes to send before closing
+        self.answered = False  # the peer has sent a frame
         self._node, self._auth, self._identity, self._random = node, auth, identity, random
         self._reader = FrameReader()
         self._transcript = b""
@@ -90,6 +91,7 @@ class _Hello(ABC):
         try:
             self._check()
             for kind, fields, raw in self._reader.feed(data):
+                self.answered = True
                 if kind is FrameType.REFUSAL:
                     raise self._fail(_refusal(fields), notify_peer=False)
                 if kind is not self._due:

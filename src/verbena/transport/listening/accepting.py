@@ -1,7 +1,8 @@
 """Accepts TCP connections for handshakes and for links of the iwarp wire, which share a port. The time limit
 of a connection starts at accept. The number of connections is bounded, for undecided ones and for handshakes
 separately: a new connection above a bound takes the place of the oldest one of its kind, so that silent peers
-cannot lock out others. The wire bounds its links in the same way."""
+cannot lock out others. It waits until that one is not new either, so that peers in a burst finish. The wire
+bounds its links in the same way."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import select
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from verbena._forks import close_in_child
 from verbena.errors import VerbenaError, setup_error
@@ -19,6 +21,8 @@ from verbena.transport.handshake.first_bytes import MAX_BYTES, Protocol, detect_
 
 _READ_LIMIT = 64 << 10
 _RETRY_S = 0.1
+_NEW_S = 0.05
+_LOOK_EVERY_S = 0.002
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 # Serves one connection until its deadline, in seconds from now, and closes it.
@@ -26,7 +30,13 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter, float], Awaitable[
 # Takes over the connection of a link, whose request must be complete within that many seconds.
 TakeLink = Callable[[socket.socket, float], object]
 
-_Unfinished = dict[asyncio.Task[None], socket.socket]  # oldest first
+
+class _Connection(NamedTuple):
+    socket: socket.socket
+    since: float
+
+
+_Unfinished = dict[asyncio.Task[None], _Connection]  # oldest first
 
 
 class Acceptor:
@@ -81,26 +91,35 @@ class Acceptor:
                 await asyncio.sleep(_RETRY_S if error.errno in _OUT_OF_RESOURCES else 0)
                 continue
             close_in_child(connection)
-            task = loop.create_task(self._take(connection, loop.time() + self._timeout_s))
+            deadline = loop.time() + self._timeout_s
+            try:
+                await self._make_room(self._undecided)
+            except asyncio.CancelledError:
+                connection.close()
+                raise
+            task = loop.create_task(self._take(connection, deadline))
             task.add_done_callback(self._finished)
-            self._place(self._undecided, task, connection)
+            self._undecided[task] = _Connection(connection, loop.time())
             await asyncio.sleep(0)  # the handshakes proceed between two connections of a burst
 
-    def _place(self, kind: _Unfinished, task: asyncio.Task[None], connection: socket.socket) -> None:
+    async def _make_room(self, kind: _Unfinished) -> None:
+        loop = asyncio.get_running_loop()
         while len(kind) >= self._max_unfinished:
             oldest, replaced = next(iter(kind.items()))
-            self._replaced[oldest] = _name(replaced)
+            if loop.time() - replaced.since < _NEW_S:
+                await asyncio.sleep(_LOOK_EVERY_S)
+                continue
+            self._replaced[oldest] = _name(replaced.socket)
             oldest.cancel()
             del kind[oldest]
             if kind is self._undecided:
                 self._abandoned[oldest] = replaced
-        kind[task] = connection
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._handshakes.pop(task, None)
         undecided = self._undecided.pop(task, None) or self._abandoned.pop(task, None)
         if undecided is not None:  # a handshake or the wire closes its own
-            undecided.close()
+            undecided.socket.close()
         replaced = self._replaced.pop(task, None)
         if task.cancelled():
             if replaced is not None:  # otherwise close() has cancelled it
@@ -122,11 +141,13 @@ class Acceptor:
                 error = setup_error("connect_timeout", operation="hello", detail=detail)
                 self._on_refused(error, _name(connection))
                 return
-        del self._undecided[task]
         if protocol is Protocol.LINK and self.take_link is not None:
+            del self._undecided[task]
             self.take_link(connection, deadline - loop.time())
             return
-        self._place(self._handshakes, task, connection)
+        await self._make_room(self._handshakes)
+        del self._undecided[task]
+        self._handshakes[task] = _Connection(connection, loop.time())
         await self._handshake(connection, deadline)
 
     async def _handshake(self, connection: socket.socket, deadline: float) -> None:

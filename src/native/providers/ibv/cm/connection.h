@@ -13,8 +13,8 @@
 #include "providers/ibv/cm/event_loop.h"
 #include "providers/ibv/context.h"
 #include "providers/ibv/queue_pair.h"
+#include "verbs/lazy_signal.h"
 #include "verbs/provider.h"
-#include "verbs/state_signal.h"
 
 namespace verbena::ibv {
 
@@ -90,7 +90,7 @@ class IbvConnection final : public Connection,
   const std::string peer_;
   const ConnectParams params_;
   const uint64_t deadline_ns_;
-  const StateSignal changed_;
+  const LazySignal changed_;
   mutable std::mutex mutex_;  // taken before the queue pair's locks
   rdma_cm_id* id_ = nullptr;
   SocketAddress to_;

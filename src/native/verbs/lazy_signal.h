@@ -1,6 +1,5 @@
-// StateSignal: reports that the state of a connection has changed, to callbacks and through a descriptor.
-// The descriptor is created when it is first asked for, because a node with thousands of connections needs
-// none.
+// LazySignal: reports events through a descriptor, and to callbacks. The descriptor is created when it is
+// first asked for, because a node with thousands of connections needs none.
 // Depends on util/ only.
 #pragma once
 
@@ -13,7 +12,7 @@
 
 namespace verbena {
 
-class StateSignal {
+class LazySignal {
  public:
   void signal() const {
     std::vector<std::function<void()>> callbacks;
