@@ -117,8 +117,9 @@ def test_a_replica_that_was_stopped_for_a_while_gets_what_it_missed() -> None:
 
 def test_writes_are_refused_while_replicas_are_silent_for_too_long() -> None:
     """min-replicas-max-lag: a connected replica that sends nothing does not count until it sends again."""
-    patient = "--session-peer-timeout-ms=60000"
-    with served(patient) as primary, served(patient) as replica:
+    # By TCP: over shm, a primary gives up the link of a stopped replica after two seconds.
+    patient = ("--session-peer-timeout-ms=60000", "--replication-transport=tcp")
+    with served(*patient) as primary, served(*patient) as replica:
         replica.follow(primary)
         in_step(primary, replica)
         assert primary.run("CONFIG", "SET", "min-replicas-to-write", "1") == "OK"
