@@ -3,6 +3,7 @@
 // Depends on util/ only.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -18,13 +19,14 @@ class LazySignal {
     std::vector<std::function<void()>> callbacks;
     {
       const std::lock_guard lock(mutex_);
-      is_signalled_ = true;
-      if (event_) event_->signal();
+      if (!is_signalled_.exchange(true) && event_) event_->signal();
       callbacks = callbacks_;
     }
     for (const auto& callback : callbacks) callback();
   }
+  // Without a signal it costs no system call: a node clears hundreds of signals before each sleep.
   void clear() const {
+    if (!is_signalled_) return;
     const std::lock_guard lock(mutex_);
     is_signalled_ = false;
     if (event_) event_->clear();
@@ -44,7 +46,7 @@ class LazySignal {
 
  private:
   mutable std::mutex mutex_;
-  mutable bool is_signalled_ = false;
+  mutable std::atomic<bool> is_signalled_{false};  // changed under mutex_
   mutable std::optional<EventFd> event_;
   mutable std::vector<std::function<void()>> callbacks_;
 };

@@ -63,6 +63,21 @@ bool OneSidedReader::wait(Operation& call) {
   return true;
 }
 
+// Throws if the operation does not end in time, or if the wait throws; calls `give_up` before.
+template <typename GiveUp>
+void OneSidedReader::wait_or(Operation& call, GiveUp give_up) {
+  bool done = false;
+  try {
+    done = wait(call);
+  } catch (...) {
+    give_up();
+    throw;
+  }
+  if (done) return;
+  give_up();
+  throw Error("call_timeout", kOperation, "no answer in time");
+}
+
 bool OneSidedReader::read(std::span<const GatherPiece> pieces) {
   for (int attempt = 0; attempt < 3; ++attempt) {
     Operation* call;
@@ -89,17 +104,7 @@ bool OneSidedReader::read(std::span<const GatherPiece> pieces) {
       }
       node_->end(*call);
     };
-    bool done = false;
-    try {
-      done = wait(*call);
-    } catch (...) {
-      give_up();
-      throw;
-    }
-    if (!done) {
-      give_up();
-      throw Error("call_timeout", kOperation, "no answer in time");
-    }
+    wait_or(*call, give_up);
     const bool ok = call->outcome == Outcome::ok;
     node_->end(*call);
     return ok;
@@ -128,17 +133,7 @@ bool OneSidedReader::learn_regions(std::span<const GatherPiece> pieces) {
         session_->cancel(*call);
       }
     };
-    bool done = false;
-    try {
-      done = wait(*call);
-    } catch (...) {
-      give_up();
-      throw;
-    }
-    if (!done) {
-      give_up();
-      throw Error("call_timeout", kOperation, "no answer in time");
-    }
+    wait_or(*call, give_up);
     const bool ok = call->outcome == Outcome::ok;
     denied_ = call->outcome == Outcome::denied;
     node_->end(*call);

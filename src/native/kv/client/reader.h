@@ -60,6 +60,8 @@ class OneSidedReader {
 
   void begin_deadline();
   bool wait(transport::Operation& call);
+  template <typename GiveUp>
+  void wait_or(transport::Operation& call, GiveUp give_up);
   bool read(std::span<const transport::GatherPiece> pieces);
   bool learn_regions(std::span<const transport::GatherPiece> pieces);
   bool refresh();

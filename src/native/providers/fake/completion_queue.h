@@ -20,7 +20,7 @@ class FakeCompletionQueue final : public soft::SoftCompletionQueue {
     SoftCompletionQueue::arm(solicited_only);
     Fabric::instance().sleep(*this);
   }
-  void signal() const { ::eventfd_write(fileno(), 1); }
+  void signal() const { event().signal(); }
 };
 
 }  // namespace verbena::fake

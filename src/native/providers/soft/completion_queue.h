@@ -1,4 +1,4 @@
-// SoftCompletionQueue: a completion queue in memory, with a bounded ring, an eventfd, and the queue pairs
+// SoftCompletionQueue: a completion queue in memory, with a bounded ring, an event, and the queue pairs
 // that poll() drives. Lock order everywhere: members_lock_, then a queue pair's own lock, then ring_lock_.
 #pragma once
 
@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "util/fd.h"
 #include "util/spinlock.h"
+#include "verbs/lazy_signal.h"
 #include "verbs/provider.h"
 
 namespace verbena::soft {
@@ -46,7 +46,7 @@ class SoftCompletionQueue : public CompletionQueue {
 
   size_t poll(std::span<Completion> out) override;
   void arm(bool solicited_only) override;
-  int fileno() const override { return event_.get(); }
+  int fileno() const override { return event_.fileno(); }
   void acknowledge() override { event_.clear(); }
   uint32_t capacity() const override { return depth_; }
   bool overrun() const override { return overrun_.load(std::memory_order_relaxed); }
@@ -75,6 +75,7 @@ class SoftCompletionQueue : public CompletionQueue {
   void detach(Progressor& member);  // waits until no poll() drives it
 
  protected:
+  const LazySignal& event() const { return event_; }
   // Runs `visit` on each member, unless another thread does so at the moment.
   template <typename Visit>
   void visit_members(Visit visit) {
@@ -103,7 +104,7 @@ class SoftCompletionQueue : public CompletionQueue {
   std::atomic<size_t> count_{0};         // changed under ring_lock_; read without it to skip an empty ring
   std::atomic<Armed> armed_{Armed::no};  // changed under ring_lock_
   std::atomic<bool> overrun_{false};
-  EventFd event_;
+  LazySignal event_;
   Spinlock members_lock_;
   std::vector<Progressor*> members_;
 };
