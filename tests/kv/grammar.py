@@ -185,6 +185,9 @@ WORDS = {
 }  # fmt: skip
 
 
+TIMEOUT = "0.001"  # of blocking commands
+
+
 def expand(template: str, seed: int) -> list[bytes]:
     chance = random.Random(seed)
     words: list[str] = []
@@ -210,7 +213,9 @@ def expand(template: str, seed: int) -> list[bytes]:
             case 1:
                 words.insert(place, words[place])
             case _:
-                words[place] = chance.choice(["", "abc", "-1", "0", "1.5", "k1"])
+                other = chance.choice(["", "abc", "-1", "0", "1.5", "k1"])
+                # A blocking command with a timeout of 0 waits for ever, as it should.
+                words[place] = "abc" if (words[place], other) == (TIMEOUT, "0") else other
     return [word.encode() for word in words]
 
 

@@ -19,7 +19,7 @@ namespace {
 class InterruptsDeferred {
  public:
   InterruptsDeferred() : handler_(PyOS_setsig(SIGINT, [](int) { arrived = 1; })) {
-    if (PyErr_CheckSignals() == 0) return;  // one that came before
+    if (PyErr_CheckSignals() == 0) return;                   // one that came before
     if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {  // of a handler of the program
       PyOS_setsig(SIGINT, handler_);
       throw nb::python_error();

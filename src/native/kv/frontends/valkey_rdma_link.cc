@@ -131,9 +131,10 @@ bool ValkeyRdmaLink::handle(const Completion& completion) {
   }
   const auto index = static_cast<uint32_t>(completion.id & 0xffffffff);
   unanswered_ = 0;
-  const bool fine = completion.opcode == WcOpcode::recv_rdma_with_imm
-                        ? window_.handle_immediate(completion.immediate)
-                        : window_.handle_control({receives_.at(index * kControlBytes), completion.byte_count});
+  const bool fine =
+      completion.opcode == WcOpcode::recv_rdma_with_imm
+          ? window_.handle_immediate(completion.immediate)
+          : window_.handle_control({receives_.at(index * kControlBytes), completion.byte_count});
   if (fine) post_receive(index);
   return fine;
 }

@@ -108,7 +108,7 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
     if (arena == 0) return access_plain(index);
     const auto [target, is_mapped] =
         link_->arena_bytes(arena, region->arena_offset + (entry.remote_addr - region->addr), entry.length);
-    if (!is_mapped) return Step::blocked;  // the arena's descriptor has not arrived yet
+    if (!is_mapped) return Step::blocked;                     // the arena's descriptor has not arrived yet
     if (!target) return finish(entry, Status::bad_resp_err);  // an impossible entry
     if (needed != access::remote_read && !link_->is_writable(arena)) return refuse(Status::rem_access_err);
     // The peer chose the offset in the arena: where it is not aligned, an atomic access could end this

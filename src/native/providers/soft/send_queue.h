@@ -1,6 +1,7 @@
 // The send queue of one QP: a bounded ring into which requests are copied when they are posted. Its storage
 // grows with the number of requests that wait at once, since most queue pairs of a node with thousands of
-// sessions need little of their depth. Entries: head (oldest unfinished) .. next (first that the wire has not taken) .. tail.
+// sessions need little of their depth. Entries: head (oldest unfinished) .. next (first that the wire has not
+// taken) .. tail.
 #pragma once
 
 #include <memory>

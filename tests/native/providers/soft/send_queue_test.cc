@@ -36,7 +36,12 @@ struct Numbered {
   SendRequest request;
 };
 
-void check(const SendQueue& queue, uint64_t index, uint64_t number) {
+PostResult post(SendQueue& queue, uint64_t number) {
+  const Numbered numbered(number);
+  return queue.append({&numbered.request, 1}, false, 0);
+}
+
+void check_entry(const SendQueue& queue, uint64_t index, uint64_t number) {
   const Numbered expected(number);
   CHECK(queue.at(index).id == number);
   CHECK(queue.at(index).remote_addr == number * 100);
@@ -60,10 +65,9 @@ TEST("requests keep their order, pieces and inline bytes while the storage grows
   for (uint32_t limit : {5u, 16u, 17u, 33u, 70u, kDepth}) {  // more requests at once in each round
     for (int turn = 0; turn < 300; ++turn) {
       while (queue.tail() - queue.head() < limit && random() % 4 != 0) {
-        CHECK(queue.append({&Numbered(posted).request, 1}, false, 0).accepted == 1);
-        ++posted;
+        CHECK(post(queue, posted++).accepted == 1);
       }
-      for (uint64_t index = queue.head(); index != queue.tail(); ++index) check(queue, index, index);
+      for (uint64_t index = queue.head(); index != queue.tail(); ++index) check_entry(queue, index, index);
       while (queue.head() != queue.tail() && random() % 4 != 0) {
         if (queue.next() == queue.head()) queue.advance_next();
         queue.pop_head();
@@ -75,12 +79,12 @@ TEST("requests keep their order, pieces and inline bytes while the storage grows
 TEST("a full queue refuses the next request") {
   SendQueue queue({.max_send = kDepth, .max_send_sge = kMaxSge, .max_inline = kMaxInline});
   for (uint64_t number = 0; number < kDepth; ++number) {
-    CHECK(queue.append({&Numbered(number).request, 1}, false, 0).accepted == 1);
+    CHECK(post(queue, number).accepted == 1);
   }
-  const auto refused = queue.append({&Numbered(kDepth).request, 1}, false, 0);
+  const PostResult refused = post(queue, kDepth);
   CHECK(refused.accepted == 0);
   CHECK(refused.error == PostError::full);
-  for (uint64_t number = 0; number < kDepth; ++number) check(queue, number, number);
+  for (uint64_t number = 0; number < kDepth; ++number) check_entry(queue, number, number);
 }
 
 RUN_TESTS()

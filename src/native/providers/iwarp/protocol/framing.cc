@@ -16,15 +16,26 @@ uint32_t load_crc(const std::byte* at) {
 
 }  // namespace
 
-size_t FpduReader::room(std::span<iovec> out) {
-  if (begin_ > 0) {
-    std::memmove(stage_.data(), stage_.data() + begin_, buffered());
-    end_ -= begin_;
-    begin_ = 0;
+// Moves what is left in the stage to its beginning, and doubles the stage if the last read filled it.
+void FpduReader::prepare_stage() {
+  const size_t left = buffered();
+  if (end_ == stage_bytes_ && stage_bytes_ < kMaxStageBytes) {
+    auto larger = std::make_unique_for_overwrite<std::byte[]>(2 * stage_bytes_);
+    std::memcpy(larger.get(), stage_.get() + begin_, left);
+    stage_ = std::move(larger);
+    stage_bytes_ *= 2;
+  } else if (begin_ > 0) {
+    std::memmove(stage_.get(), stage_.get() + begin_, left);
   }
+  begin_ = 0;
+  end_ = left;
+}
+
+size_t FpduReader::room(std::span<iovec> out) {
+  prepare_stage();
   size_t count = 0;
   direct_ = planned_ = 0;
-  ahead_ = kStageBytes - end_;
+  ahead_ = stage_bytes_ - end_;
   const size_t held = held_back();
   if (state_ == State::payload && mode_ == Mode::place && buffered() == 0 && payload_left_ > held) {
     Cursor at = place_;
@@ -38,17 +49,17 @@ size_t FpduReader::room(std::span<iovec> out) {
     if (in_run_) return plan_run(at, out, count);
     // Behind a short segment, such as the answer to a short READ, there are often more: to copy them out of
     // the stage costs less than a system call for each.
-    const bool is_short = ulpdu_length_ < kStageBytes;
-    ahead_ = is_short ? kStageBytes - end_ : held + trailer_bytes() + kReadAhead;
+    const bool is_short = ulpdu_length_ < kShortBytes;
+    ahead_ = is_short ? stage_bytes_ - end_ : held + trailer_bytes() + kReadAhead;
   }
-  out[count++] = {stage_.data() + end_, ahead_};
+  out[count++] = {stage_.get() + end_, ahead_};
   return count;
 }
 
 // Behind the current payload: the rest of its segment and the next header, then the next payload, and so on.
 size_t FpduReader::plan_run(Cursor at, std::span<iovec> out, size_t count) {
   const size_t held = held_back();
-  std::byte* stage = stage_.data() + end_;
+  std::byte* stage = stage_.get() + end_;
   size_t payload = payload_bytes(), offered = direct_;
   for (uint64_t beyond = beyond_; offered < kRunBytes; beyond -= payload) {
     const size_t next = std::min<uint64_t>(payload, beyond);
@@ -115,7 +126,7 @@ FpduReader::Event FpduReader::step() {
       return begin_segment();
     case State::decide:
       state_ = State::payload;
-      sum(stage_.data() + begin_, kMpaLengthBytes + header_size_);
+      sum(stage_.get() + begin_, kMpaLengthBytes + header_size_);
       begin_ += kMpaLengthBytes + header_size_;
       if (mode_ == Mode::keep && payload_left_ > kMaxControlBytes) mode_ = Mode::discard;
       return go_on();
@@ -127,7 +138,7 @@ FpduReader::Event FpduReader::step() {
 
 FpduReader::Event FpduReader::begin_segment() {
   if (buffered() < kMpaLengthBytes + 1) return Event::more;  // an empty FPDU is longer as well
-  const std::byte* at = stage_.data() + begin_;
+  const std::byte* at = stage_.get() + begin_;
   ulpdu_length_ = std::to_integer<size_t>(at[0]) << 8 | std::to_integer<size_t>(at[1]);
   if (ulpdu_length_ == 0) return take_empty();
   const bool tagged = std::to_integer<uint8_t>(at[kMpaLengthBytes]) & ddp_control::tagged;
@@ -147,8 +158,8 @@ FpduReader::Event FpduReader::take_empty() {
   const size_t summed = kMpaLengthBytes + pad_bytes(0);
   if (buffered() < summed + kMpaCrcBytes) return Event::more;
   crc_ = 0;
-  sum(stage_.data() + begin_, summed);
-  if (crc_enabled_ && crc_ != load_crc(stage_.data() + begin_ + summed)) return Event::corrupt;
+  sum(stage_.get() + begin_, summed);
+  if (crc_enabled_ && crc_ != load_crc(stage_.get() + begin_ + summed)) return Event::corrupt;
   begin_ += summed + kMpaCrcBytes;
   ++segments_;
   return Event::empty;
@@ -167,7 +178,7 @@ void FpduReader::continue_run() {
 }
 
 FpduReader::Event FpduReader::go_on() {
-  const std::byte* at = stage_.data() + begin_;
+  const std::byte* at = stage_.get() + begin_;
   const size_t pad = pad_bytes(ulpdu_length_);
   if (buffered() < payload_left_ + trailer_bytes()) {
     if (mode_ == Mode::keep) return Event::more;

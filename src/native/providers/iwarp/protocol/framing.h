@@ -1,6 +1,5 @@
 // FpduReader: takes FPDUs from a byte stream. It states where the next bytes go, so that the receiving system
-// call itself writes payload to its destination. No socket, no allocation. Depends on util/ and the layouts
-// only.
+// call itself writes payload to its destination. No socket. Depends on util/ and the layouts only.
 #pragma once
 
 #include <sys/uio.h>
@@ -9,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "providers/iwarp/protocol/ddp_layout.h"
@@ -99,11 +99,14 @@ class FpduReader {
  private:
   enum class State : uint8_t { head, decide, payload };
   enum class Mode : uint8_t { place, keep, discard };
-  static constexpr size_t kStageBytes = 8192;
+  // Short segments pass through the stage. It grows while reads fill it, so that one system call takes many.
+  static constexpr size_t kFirstStageBytes = 4096, kMaxStageBytes = 64 * 1024;
+  static constexpr size_t kShortBytes = 8192;
   static constexpr size_t kReadAhead = 96;  // for the next header, when the payload does not go to the stage
   static constexpr size_t kRunBytes = 512 * 1024;  // for one read
 
   size_t buffered() const { return end_ - begin_; }
+  void prepare_stage();
   size_t held_back() const { return crc_enabled_ ? kHeldBack : 0; }
   size_t trailer_bytes() const { return pad_bytes(ulpdu_length_) + kMpaCrcBytes; }
   size_t gap_bytes(size_t payload) const {
@@ -135,7 +138,8 @@ class FpduReader {
   Cursor place_;
   std::array<std::byte, sizeof(UntaggedHeader)> header_{};
   std::array<std::byte, kMaxControlBytes> kept_{};
-  std::array<std::byte, kStageBytes> stage_;
+  size_t stage_bytes_ = kFirstStageBytes;
+  std::unique_ptr<std::byte[]> stage_ = std::make_unique_for_overwrite<std::byte[]>(kFirstStageBytes);
 };
 
 }  // namespace verbena::iwarp
