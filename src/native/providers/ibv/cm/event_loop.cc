@@ -60,12 +60,12 @@ void EventLoop::start(std::weak_ptr<DeviceOwner> owner) {
 void EventLoop::stop() {
   if (!thread_.joinable()) return;
   thread_.request_stop();
+  wake_.signal();  // also on this very thread, which may be about to sleep
   if (thread_.get_id() == std::this_thread::get_id()) {
     thread_.detach();
-    return;
+  } else {
+    thread_.join();
   }
-  wake_.signal();
-  thread_.join();
 }
 
 void EventLoop::watch(int fd) {
