@@ -1,13 +1,12 @@
-"""Writes deploy/grafana/verbena.json, the Grafana dashboard: one panel for each row of the table below."""
+"""The Grafana dashboard of nodes, deploy/grafana/verbena.json: one panel for each row of the table below.
+tools/reference.py writes it."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-TARGET = ROOT / "deploy/grafana/verbena.json"
 HERE = 'instance=~"$instance"'
 
 # Title, unit, expression, legend.
@@ -87,7 +86,10 @@ PANELS: tuple[tuple[str, str, str, str], ...] = (
 )
 
 
-def panel(place: int, title: str, unit: str, expression: str, legend: str) -> dict[str, Any]:
+Target = tuple[str, str]  # expression, legend
+
+
+def panel(place: int, title: str, unit: str, *targets: Target) -> dict[str, Any]:
     return {
         "id": place + 1,
         "title": title,
@@ -95,15 +97,30 @@ def panel(place: int, title: str, unit: str, expression: str, legend: str) -> di
         "datasource": {"type": "prometheus", "uid": "${datasource}"},
         "gridPos": {"h": 8, "w": 12, "x": 12 * (place % 2), "y": 8 * (place // 2)},
         "fieldConfig": {"defaults": {"unit": unit, "custom": {"fillOpacity": 10}}, "overrides": []},
-        "targets": [{"refId": "A", "expr": expression, "legendFormat": legend}],
+        "targets": [
+            {"refId": chr(ord("A") + number), "expr": expression, "legendFormat": legend}
+            for number, (expression, legend) in enumerate(targets)
+        ],
     }
 
 
 def dashboard() -> dict[str, Any]:
+    """Returns the dashboard of nodes."""
+    panels = [
+        panel(place, title, unit, (expression, legend))
+        for place, (title, unit, expression, legend) in enumerate(PANELS)
+    ]
+    return document("Verbena", "verbena", "rdma", "verbena_node_info", panels)
+
+
+def document(
+    title: str, uid: str, tag: str, instances: str, panels: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Returns a dashboard. Its variable offers the instances of the metric `instances`."""
     return {
-        "title": "Verbena",
-        "uid": "verbena",
-        "tags": ["verbena", "rdma"],
+        "title": title,
+        "uid": uid,
+        "tags": ["verbena", tag],
         "schemaVersion": 39,
         "refresh": "10s",
         "time": {"from": "now-1h", "to": "now"},
@@ -114,7 +131,7 @@ def dashboard() -> dict[str, Any]:
                     "name": "instance",
                     "type": "query",
                     "datasource": {"type": "prometheus", "uid": "${datasource}"},
-                    "query": "label_values(verbena_node_info, instance)",
+                    "query": f"label_values({instances}, instance)",
                     "refresh": 2,
                     "multi": True,
                     "includeAll": True,
@@ -122,14 +139,9 @@ def dashboard() -> dict[str, Any]:
                 },
             ]
         },
-        "panels": [panel(place, *row) for place, row in enumerate(PANELS)],
+        "panels": list(panels),
     }
 
 
 def text() -> str:
     return json.dumps(dashboard(), indent=2) + "\n"
-
-
-if __name__ == "__main__":
-    TARGET.write_text(text())
-    print(f"{TARGET.relative_to(ROOT)}: written")

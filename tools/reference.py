@@ -1,4 +1,4 @@
-"""Writes the reference pages from the tables in the code.
+"""Writes the reference pages, the Grafana dashboards and the alert rules from the tables in the code.
 
 With --check it writes nothing, and exits with status 1 if a file on disk differs from its table.
 """
@@ -79,16 +79,34 @@ def configuration_sample() -> str:
 
 
 def metrics_page() -> str:
+    from verbena.kv.observe import table as store_table
     from verbena.transport.observe.metrics import table
 
-    return table.page()
+    return table.page() + store_table.page()
 
 
 def wire_formats_page() -> str:
-    sys.path.insert(0, str(Path(__file__).parent))
     import wire_formats
 
     return wire_formats.page()
+
+
+def dashboard() -> str:
+    import dashboard
+
+    return dashboard.text()
+
+
+def store_dashboard() -> str:
+    import store_dashboard
+
+    return store_dashboard.text()
+
+
+def store_alerts() -> str:
+    import store_alerts
+
+    return store_alerts.text()
 
 
 def registry_metrics_page() -> str:
@@ -114,6 +132,9 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/wire-formats.md": wire_formats_page,
     "docs/reference/registry-metrics.md": registry_metrics_page,
     "docs/reference/commands.md": commands_page,
+    "deploy/grafana/verbena.json": dashboard,
+    "deploy/grafana/verbena-store.json": store_dashboard,
+    "deploy/prometheus/store-alerts.yml": store_alerts,
 }
 
 
@@ -123,6 +144,7 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=ROOT, help="the folder to write to (default: this tree)")
     options = parser.parse_args()
 
+    sys.path.insert(0, str(Path(__file__).parent))
     _import_from_this_tree()
     stale = []
     for name, write in PAGES.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import io
 import re
 import subprocess
@@ -15,60 +15,64 @@ import pytest
 import yaml
 
 from verbena.cli.app import build_parser
-from verbena.transport.observe.metrics.table import METRICS
+from verbena.kv.observe import table as store_table
+from verbena.transport.observe.metrics import table as node_table
 
 ROOT = Path(__file__).parents[2]
-NAMES = {metric.name for metric in METRICS} | {
-    f"{metric.name}_{part}"
-    for metric in METRICS
-    if metric.kind == "histogram"
-    for part in ("bucket", "sum", "count")
-}
-LABELS = {metric.name: {*metric.labels, "le", "instance", "__name__"} for metric in METRICS}
+METRICS = (*node_table.METRICS, *store_table.METRICS)
+OF_PROMETHEUS = {"le", "instance", "job", "__name__"}
+LABELS = {series: {*metric.labels, *OF_PROMETHEUS} for metric in METRICS for series in metric.series}
+RULE_FILES = sorted((ROOT / "deploy/prometheus").glob("*alerts.yml"))
+DASHBOARDS = {"dashboard": "verbena", "store_dashboard": "verbena-store"}  # by tool
 
 
 def tool(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"tools/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    if str(ROOT / "tools") not in sys.path:
+        sys.path.insert(0, str(ROOT / "tools"))
+    return importlib.import_module(name)
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = [group for path in RULE_FILES for group in yaml.safe_load(path.read_text())["groups"]]
+    return [rule for group in groups for rule in group["rules"]]
 
 
 def expressions() -> list[str]:
-    rules = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())
-    alerts = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
-    panels = tool("dashboard").dashboard()["panels"]
-    return alerts + [target["expr"] for panel in panels for target in panel["targets"]]
+    panels = [panel for name in DASHBOARDS for panel in tool(name).dashboard()["panels"]]
+    targets = [target["expr"] for panel in panels for target in panel["targets"]]
+    return [rule["expr"] for rule in rules()] + targets
 
 
 def test_alerts_and_dashboard_ask_for_metrics_that_there_are() -> None:
     """Every name of ours, in every expression and variable, is a row of the table."""
-    texts = [*expressions(), (ROOT / "deploy/grafana/verbena.json").read_text()]
-    used = {name for text in texts for name in re.findall(r"\bverbena_\w+", text)}
-    assert len(used) > 12
-    assert used <= NAMES
+    texts = [path.read_text() for path in (ROOT / "deploy/grafana").glob("*.json")]
+    found = (re.findall(r"\b(?:verbena|redis)_\w+", text) for text in (*expressions(), *texts))
+    used = {name for names in found for name in names}
+    assert len(used) > 50
+    assert used <= LABELS.keys()
 
 
 def test_alerts_and_dashboard_use_labels_that_their_metrics_have() -> None:
     for expression in expressions():
-        for name, inner in re.findall(r"\b(verbena_\w+)\{([^}]*)\}", expression):
-            metric = re.sub(r"_(bucket|sum|count)$", "", name) if name not in LABELS else name
-            assert set(re.findall(r"(\w+)=~?", inner)) <= LABELS[metric], expression
+        for name, inner in re.findall(r"\b((?:verbena|redis)_\w+)\{([^}]*)\}", expression):
+            assert set(re.findall(r"(\w+)!?[=~]", inner)) <= LABELS[name], expression
 
 
 def test_every_alert_says_what_to_do() -> None:
-    rules = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"][0]["rules"]
-    for rule in rules:
-        assert rule["labels"]["severity"] in ("warning", "critical")
+    for rule in rules():
+        assert rule["labels"]["severity"] in ("info", "warning", "critical")
         assert rule["annotations"]["summary"]
         assert rule["annotations"]["description"].endswith(".")
-    assert len({rule["alert"] for rule in rules}) == len(rules)
+    assert len({rule["alert"] for rule in rules()}) == len(rules())
 
 
-def test_the_dashboard_is_the_one_that_its_table_makes() -> None:
-    assert (ROOT / "deploy/grafana/verbena.json").read_text() == tool("dashboard").text()
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_a_dashboard_is_the_one_that_its_table_makes(name: str) -> None:
+    assert (ROOT / f"deploy/grafana/{DASHBOARDS[name]}.json").read_text() == tool(name).text()
+
+
+def test_the_alerts_of_stores_are_those_that_their_table_makes() -> None:
+    assert (ROOT / "deploy/prometheus/store-alerts.yml").read_text() == tool("store_alerts").text()
 
 
 def test_the_containers_recipe_uses_files_and_commands_that_there_are() -> None:

@@ -49,7 +49,9 @@ def recipe_environment() -> dict[str, str]:
 def loaded(service: dict[str, Any]) -> config.Config:
     """The configuration that the container would have; ConfigurationError if a key or a value is wrong."""
     options = build_parser().parse_args(["registry", *service["command"]])
-    flags = {key: value for name, key in SHORT.items() if (value := getattr(options, name.replace("-", "_")))}
+    flags = {
+        key: value for name, (key, *_) in SHORT.items() if (value := getattr(options, name.replace("-", "_")))
+    }
     environment = recipe_environment() | service["environment"]
     return config.load(environment=environment, flags=flags)
 

@@ -460,6 +460,10 @@ class SessionFrontend:
 
     @property
     def requests(self) -> int: ...
+    def counters(self) -> dict[str, int]:
+        """
+        Returns the calls received, the clients, and the memory leases: now, and all that were granted.
+        """
 
 class OneSidedReader:
     """Reads strings from the memory of a store over a session."""

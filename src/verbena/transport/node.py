@@ -27,7 +27,7 @@ from verbena.transport.memory.region import Region
 from verbena.transport.observe.capture import CaptureFile, file_in
 from verbena.transport.observe.health import Check
 from verbena.transport.observe.metrics.counters import Snapshot
-from verbena.transport.observe.metrics.endpoint import MetricsServer
+from verbena.transport.observe.metrics.endpoint import MetricSource, MetricsServer
 from verbena.transport.observe.metrics.node_totals import NodeTotals, info_rdma
 from verbena.transport.observe.metrics.page import MakePanel
 from verbena.transport.outcomes import EventKind
@@ -79,6 +79,8 @@ class Node(Closing):
         # Returns why a peer may not query and break sessions of this node; "": it may.
         self.refuses_administration: Callable[[Session], str] = _refuses_unproved
         self.health_checks: dict[str, Check] = {}  # by name: checks that /healthz runs on the control thread
+        # By name: metrics that the program adds to /metrics. They are read on the control thread.
+        self.metric_sources: dict[str, MetricSource] = {}
         self._capture: CaptureFile | None = None
         self._loops: dict[asyncio.AbstractEventLoop, LoopEvents] = {}
         self._loops_lock = threading.Lock()

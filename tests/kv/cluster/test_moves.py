@@ -156,7 +156,7 @@ def test_reading_a_missing_map_creates_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("action", ["map", "move", "rebalance", "status", "nodes", "abort"])
 def test_the_help_of_each_action_lists_map_store_and_exit_status(action: str) -> None:
     done = subprocess.run(
-        [*MAIN, "shards", action, "--help"], capture_output=True, text=True, check=True
+        [*MAIN, "shards", action, "--help-all"], capture_output=True, text=True, check=True
     ).stdout
     assert f"usage: verbena shards {action}" in done
     assert all(word in done for word in ("--cluster-map-store etcd://", "exit status: 0 success", "--json"))

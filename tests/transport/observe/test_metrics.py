@@ -181,7 +181,7 @@ async def test_the_page_is_what_prometheus_reads(listener):
         with pytest.raises(errors.DeniedError):
             await verbena.connect(listener.address, secret="another secret altogether")
         status, headers, body = await get(server.address, "/metrics")
-        here = prometheus.render(session.node.snapshot())
+        here = prometheus.render(table.METRICS, session.node.snapshot())
     assert status == 200
     assert headers["content-type"] == prometheus.CONTENT_TYPE
     families = {family.name: family for family in text_string_to_metric_families(body)}
@@ -225,7 +225,7 @@ def test_labels_are_escaped():
     """Any name in a label comes back unchanged from the parser."""
     name = 'a "quoted"\\back\nslash'
     bare = Snapshot(name, 1.5, {}, (), (), {}, 0, {}, {name: 2}, 0, ())
-    read = samples(prometheus.render(bare))
+    read = samples(prometheus.render(table.METRICS, bare))
     assert read["verbena_node_info", frozenset({("node", name)})] == 1
     assert read["verbena_refused_total", frozenset({("reason", name)})] == 2
 
@@ -235,7 +235,7 @@ def test_times_fall_into_the_right_buckets():
     counts = [0] * BUCKETS
     counts[34], counts[36], counts[100] = 3, 4, 5
     figures = replace(Counters(), times={**Counters().times, "read": Histogram(1000, tuple(counts))})
-    text = prometheus.render(Snapshot("n", 0, {"shm": figures}, (), (), {}, 0, {}, {}, 0, ()))
+    text = prometheus.render(table.METRICS, Snapshot("n", 0, {"shm": figures}, (), (), {}, 0, {}, {}, 0, ()))
     buckets = {
         dict(labels)["le"]: value
         for (name, labels), value in samples(text).items()
@@ -249,9 +249,9 @@ def test_times_fall_into_the_right_buckets():
 
 def test_the_page_names_every_metric():
     """docs/reference/metrics.md and the table in the code agree."""
-    named = re.findall(r"^\| `(verbena_\w+)`", PAGE.read_text(), re.MULTILINE)
+    assert PAGE.read_text().startswith(table.page())
+    named = re.findall(r"^\| `(verbena_\w+)`", table.page(), re.MULTILINE)
     assert named == [metric.name for metric in table.METRICS]
-    assert PAGE.read_text() == table.page()
     assert len(set(named)) == len(named)
     assert all(("_total" in metric.name) == (metric.kind == "counter") for metric in table.METRICS)
 
@@ -308,3 +308,21 @@ async def test_the_endpoint_ends_with_its_node():
             await asyncio.to_thread(listener.node.serve_metrics, server.address)
     with pytest.raises(OSError, match=r"refused|[Cc]onnect"):
         await get(server.address, "/healthz")
+
+
+async def test_a_program_adds_metrics_and_one_source_that_fails_spoils_no_other(listener, caplog):
+    """The page has what the other sources and the node report; the log has the error."""
+
+    async def count() -> str:
+        return "# TYPE jobs gauge\njobs 3\n"
+
+    async def fails() -> str:
+        raise OSError("no queue")
+
+    listener.node.metric_sources.update(queue=fails, jobs=count)
+    (server,) = listener.node._metrics_servers
+    status, _, body = await get(server.address, "/metrics")
+    assert status == 200
+    assert samples(body)["jobs", frozenset()] == 3
+    assert "verbena_node_info" in body
+    assert "the metrics of queue cannot be read" in caplog.text

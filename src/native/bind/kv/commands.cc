@@ -25,6 +25,9 @@ nb::dict counters(EngineHandle& self) {
   dict["rejected_connections"] = all.rejected_connections;
   dict["http_requests"] = all.http_requests;
   dict["clients"] = engine.clients().size();
+  dict["tcp_clients"] = self.loop->clients(kv::SocketKind::tcp);
+  dict["tls_clients"] = self.loop->clients(kv::SocketKind::tls);
+  dict["unix_clients"] = self.loop->clients(kv::SocketKind::unix_domain);
   dict["errors"] = all.errors;
   dict["input_disconnections"] = all.input_disconnections;
   dict["output_disconnections"] = all.output_disconnections;

@@ -37,6 +37,20 @@ void make_frontend(SessionFrontendHandle* self, EngineHandle& engine, NodeHandle
   new (self) SessionFrontendHandle{engine.engine, engine.loop, Owned(frontend())};
 }
 
+nb::dict frontend_counters(SessionFrontendHandle& self) {
+  auto held = self.engine->try_lock();
+  if (!held) {
+    const Unlocked unlocked;
+    held.lock();
+  }
+  nb::dict dict;
+  dict["requests"] = self.frontend->requests();
+  dict["clients"] = self.frontend->clients();
+  dict["memory_leases"] = self.frontend->memory_leases();
+  dict["memory_leases_granted"] = self.frontend->memory_leases_granted();
+  return dict;
+}
+
 // The result for a key that does not exist. None means that the caller must send a command instead.
 struct Absent {};
 nb::object* absent = nullptr;
@@ -158,7 +172,9 @@ void bind_kv_session(nb::module_& m) {
             self.frontend->add_region(key);
           },
           nb::arg("key"), "Sets the region key of the engine's next chunk of memory.")
-      .def_prop_ro("requests", [](SessionFrontendHandle& self) { return self.frontend->requests(); });
+      .def_prop_ro("requests", [](SessionFrontendHandle& self) { return self.frontend->requests(); })
+      .def("counters", frontend_counters, nb::sig("def counters(self) -> dict[str, int]"),
+           "Returns the calls received, the clients, and the memory leases: now, and all that were granted.");
 
   nb::class_<OneSidedReaderHandle>(m, "OneSidedReader",
                                    "Reads strings from the memory of a store over a session.")

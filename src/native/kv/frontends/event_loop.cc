@@ -22,8 +22,8 @@ constexpr uint64_t kWakeEvent = 0, kListenerBit = uint64_t{1} << 63, kWatchBit =
 
 }  // namespace
 
-SocketClient::SocketClient(EventLoop& owner, uint64_t number, UniqueFd fd)
-    : Client(number), loop(owner), socket(std::move(fd)) {}
+SocketClient::SocketClient(EventLoop& owner, uint64_t number, UniqueFd fd, SocketKind socket_kind)
+    : Client(number), loop(owner), kind(socket_kind), socket(std::move(fd)) {}
 
 void SocketClient::queue_write() { loop.woken_.push_back(this); }
 
@@ -392,6 +392,7 @@ void EventLoop::close(SocketClient& client) {
   if (client.socket.stream()) client.socket.shutdown_write();
   engine_.keyspace.unwatch(client.id);
   engine_.remove(client);
+  --clients_by_kind_[static_cast<size_t>(client.kind)];
   clients_.erase(client.id);
 }
 

@@ -5,6 +5,7 @@
 
 #include <sys/epoll.h>
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <map>
@@ -20,13 +21,17 @@ namespace verbena::kv {
 
 class EventLoop;
 
+enum class SocketKind : uint8_t { tcp, tls, unix_domain };
+inline constexpr size_t kSocketKinds = 3;
+
 class SocketClient : public Client {
  public:
-  SocketClient(EventLoop& owner, uint64_t number, UniqueFd fd);
+  SocketClient(EventLoop& owner, uint64_t number, UniqueFd fd, SocketKind socket_kind);
   void queue_write() override;
   int fileno() const override { return socket.socket(); }
 
   EventLoop& loop;
+  const SocketKind kind;
   net::StreamSocket socket;
   bool in_tls_handshake = false;
   bool wants_write = false;  // the socket was full: epoll reports when it is writable
@@ -71,6 +76,8 @@ class EventLoop {
   // the next command of a client. Needs the lock.
   void set_batch_scheduling(bool batch) { batch_wanted_ = batch; }
   uint64_t last_command_ns() const { return last_command_ns_; }  // when the last command was noticed
+  // The number of socket clients of a kind. Needs the engine's lock.
+  size_t clients(SocketKind kind) const { return clients_by_kind_[static_cast<size_t>(kind)]; }
   void set_timer(uint64_t unix_ms) { timer_ms_ = unix_ms; }  // when the handler's tick() is due; 0: no timer
 
   // How long the loop may sleep now. Needs the engine's lock.
@@ -126,6 +133,7 @@ class EventLoop {
   std::atomic<bool> stopping_{false};
   std::vector<std::unique_ptr<ListeningSocket>> listeners_;
   std::unordered_map<uint64_t, std::unique_ptr<SocketClient>> clients_;
+  std::array<size_t, kSocketKinds> clients_by_kind_{};
   std::vector<SocketClient*> woken_, writing_;  // each has room for all clients
   std::vector<uint64_t> drained_;               // stalled clients whose replies have been sent
   uint64_t last_watch_ = 0;

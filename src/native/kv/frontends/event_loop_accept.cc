@@ -105,7 +105,10 @@ void EventLoop::add_client(UniqueFd socket, const std::shared_ptr<net::TlsContex
     [[maybe_unused]] const ssize_t sent = ::send(fd, why.data(), why.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     return;
   }
-  auto client = std::make_unique<SocketClient>(*this, engine_.next_client(), std::move(socket));
+  const SocketKind kind = tls                         ? SocketKind::tls
+                          : peer.ss_family == AF_UNIX ? SocketKind::unix_domain
+                                                      : SocketKind::tcp;
+  auto client = std::make_unique<SocketClient>(*this, engine_.next_client(), std::move(socket), kind);
   if (tls) {
     client->socket.encrypt(tls->accept(fd));
     client->in_tls_handshake = true;
@@ -122,9 +125,12 @@ void EventLoop::add_client(UniqueFd socket, const std::shared_ptr<net::TlsContex
     if (list->capacity() <= clients_.size()) list->reserve(2 * clients_.size() + 1);
   }
   SocketClient& added = *clients_.emplace(client->id, std::move(client)).first->second;
+  size_t& count = clients_by_kind_[static_cast<size_t>(kind)];
+  ++count;
   try {
     engine_.add(added);
   } catch (...) {
+    --count;
     clients_.erase(added.id);
     throw;
   }

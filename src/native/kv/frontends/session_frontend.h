@@ -41,6 +41,10 @@ class SessionFrontend {
   // The engine has another chunk, which sessions read under this region key. Chunks are added in order.
   void add_region(uint64_t key);
   uint64_t requests() const { return requests_.load(std::memory_order_relaxed); }
+  // Need the engine's lock. Memory leases: clients that have one now, and all that were given one.
+  size_t clients() const { return clients_.size(); }
+  size_t memory_leases() const { return memory_leases_; }
+  uint64_t memory_leases_granted() const { return memory_leases_granted_; }
 
  private:
   friend class SessionClient;
@@ -104,6 +108,8 @@ class SessionFrontend {
   std::set<StreamName> closed_;      // by the store, of sessions that are open
   std::vector<StreamName> waiting_;  // stalled until the peer acknowledges replies
   std::vector<uint64_t> regions_;
+  size_t memory_leases_ = 0;
+  uint64_t memory_leases_granted_ = 0;
   uint64_t swept_ns_ = 0;
   std::atomic<uint32_t> queued_{0};  // calls queued for the loop: later ones must not overtake them
   std::atomic<uint64_t> requests_{0};

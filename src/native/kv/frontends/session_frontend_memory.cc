@@ -1,6 +1,7 @@
 // The store's memory for one-sided reads: lends it to sessions whose users may read every key, and describes
 // it to them.
 #include <algorithm>
+#include <utility>
 
 #include "kv/frontends/session_frontend.h"
 #include "kv/protocol/session_layout.h"
@@ -27,7 +28,7 @@ void SessionClient::set_reads_all_keys(bool may) {
 }
 
 void SessionFrontend::end_memory_lease(SessionClient& client) {
-  client.has_memory_lease = false;
+  memory_leases_ -= std::exchange(client.has_memory_lease, false);
   const auto first = clients_.lower_bound({client.session, 0});
   const auto last = clients_.lower_bound({client.session + 1, 0});
   if (std::any_of(first, last, [](const auto& entry) { return entry.second->has_memory_lease; })) return;
@@ -40,7 +41,7 @@ std::string SessionFrontend::layout(SessionClient& client) {
   std::string out;
   if (!client.reads_all_keys || engine_.slots)
     return out;  // in a cluster, one-sided reads would return stale values after a slot move
-  client.has_memory_lease = true;
+  if (!std::exchange(client.has_memory_lease, true)) ++memory_leases_, ++memory_leases_granted_;
   {
     const auto held = lock_node();
     audience_->add(client.session);

@@ -18,6 +18,7 @@ from verbena import transport
 from verbena._files import make_folder, private
 from verbena.config import Config
 from verbena.errors import VerbenaError, setup_error
+from verbena.kv.cluster import report
 from verbena.kv.cluster.current_map import CurrentMap
 from verbena.kv.cluster.gossip import Gossip
 from verbena.kv.cluster.member_authorizer import MemberAuthorizer
@@ -150,6 +151,16 @@ class ClusterNode:
     @property
     def map(self) -> ClusterMap:
         return self.current.map
+
+    def info(self) -> dict[str, Any]:
+        """Returns the fields of CLUSTER INFO."""
+        return report.info(self)
+
+    @property
+    def lease_remaining_s(self) -> float | None:
+        """The time until this node's lease ends, negative afterwards; None: it has had none yet."""
+        lease = self._lease
+        return lease.valid_until - time.monotonic() if lease is not None else None
 
     @property
     def me(self) -> Member:

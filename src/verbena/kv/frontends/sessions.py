@@ -86,6 +86,10 @@ class SessionFrontend:
         """The number of calls received; one-sided reads do not count."""
         return self._native.requests if self._native is not None else 0
 
+    def counters(self) -> dict[str, int]:
+        """Returns the numbers of calls, of clients, and of memory leases for one-sided reads."""
+        return self._native.counters() if self._native is not None else {}
+
     @property
     def admits_unproved(self) -> bool:
         """Whether peers that have proved nothing may use the store: only while it has neither passwords nor

@@ -80,6 +80,7 @@ class RdmaListener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._device = self.context.attributes.name
         self._start(self._accept())
+        server.services.rdma = self
 
     @property
     def address(self) -> str:
@@ -90,6 +91,7 @@ class RdmaListener:
         return self._frontend.clients
 
     async def close(self) -> None:
+        self._server.services.rdma = None
         for task in self._tasks:
             task.cancel()
         await _threads.workers.run(self._frontend.close)

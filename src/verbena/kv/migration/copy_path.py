@@ -39,6 +39,10 @@ class CopyPath:
     def is_available(self) -> bool:
         return self.state in (CopyPathState.DISCONNECTED, CopyPathState.CONNECTED)
 
+    @property
+    def bytes_transferred(self) -> int:
+        return self.rdma.bytes_transferred + self.fallback.bytes_transferred
+
     def connected(self, session: Session) -> None:
         """Records a new session; it is usable if it has an RDMA wire."""
         self._session = session

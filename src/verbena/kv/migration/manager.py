@@ -48,6 +48,7 @@ class MoveManager:
         self._targets: dict[str, MoveTarget] = {}
         self._copy_receivers = _native.kv.CopyReceivers(context.sessions.node._native)
         self._attempts: dict[str, int] = {}  # the last one of each unfinished move: attempts only grow
+        self.outcomes = {"done": 0, "rolled_back": 0}  # of moves whose source this node was
         self._recovered = False  # the checkpoints are dealt with first, then the map
         self._removing = asyncio.Lock()
 
@@ -116,6 +117,11 @@ class MoveManager:
         running = [source.progress for source in self._sources.values()]
         return [*self._ended.values(), *(progress.describe(progress.state) for progress in running)]
 
+    @property
+    def copied_bytes(self) -> int:
+        """What the targets have acknowledged of the moves in progress whose source this node is."""
+        return sum(source.progress.path.bytes_transferred for source in list(self._sources.values()))
+
     # Source
 
     def _source(self, state: Prepared) -> MoveSource:
@@ -167,6 +173,7 @@ class MoveManager:
         self._sources.pop(migration, None)
         self._attempts.pop(migration, None)
         self._ended[migration] = source.progress.describe(end)
+        self.outcomes["rolled_back" if isinstance(end, RolledBack) else "done"] += 1
         while len(self._ended) > _MAX_ENDED:
             self._ended.popitem(last=False)
         await asyncio.to_thread(self.checkpoints.remove, migration)

@@ -293,6 +293,13 @@ class Replication:
         if engine.keeps_expired != keeps:
             engine.keeps_expired = keeps
 
+    @property
+    def followers(self) -> int:
+        """The number of clients that are streams of replicas."""
+        known = self.server.clients
+        clients = [replica.client for replica in list(self.replicas)]
+        return sum(one is not None and known.get(one.id) is one for one in clients)
+
     def good_replicas(self) -> int:
         longest_ns = self.server.parameters.get("min-replicas-max-lag") * 1_000_000_000
         rows = [(replica.state(row := replica.sender.counters()), row) for replica in self.replicas]

@@ -1,4 +1,4 @@
-"""Optional parts that attach themselves to a server: persistence, replication, the cluster, sessions."""
+"""Optional parts that attach themselves to a server: persistence, replication, the cluster, frontends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from verbena.kv.cluster import ClusterNode
     from verbena.kv.frontends.sessions import SessionFrontend
+    from verbena.kv.frontends.valkey_rdma import RdmaListener
     from verbena.kv.replication.replication import Replication
     from verbena.kv.storage.persistence import Persistence
 
@@ -24,6 +25,7 @@ class Services:
     replication: Replication | None = None
     cluster: ClusterNode | None = None
     sessions: SessionFrontend | None = None
+    rdma: RdmaListener | None = None
     info_sections: dict[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)
     on_tick: list[Callable[[], None]] = field(default_factory=list)
     before_shutdown: list[Callable[[bool | None], None]] = field(default_factory=list)

@@ -66,26 +66,7 @@ def readwrite(call: Call) -> Reply:
 
 @declare("INFO", 2, "Returns the state of the cluster.")
 def info(call: Call) -> Reply:
-    node = node_of(call)
-    map, primaries = node.map, {owner for owner in node.map.table if owner is not None}
-    health = {id: node.gossip.health(id) for id in primaries}
-    given = sum(owner is not None for owner in map.table)
-    failed = sum(owner is not None and health[owner] is Health.FAILED for owner in map.table)
-    suspected = sum(owner is not None and health[owner] is Health.SUSPECTED for owner in map.table)
-    fields = {
-        "cluster_state": "ok" if map.is_covered and not failed else "fail",
-        "cluster_slots_assigned": given,
-        "cluster_slots_ok": given - failed - suspected,
-        "cluster_slots_pfail": suspected,
-        "cluster_slots_fail": failed,
-        "cluster_known_nodes": len(map.members),
-        "cluster_size": len(primaries),
-        "cluster_current_epoch": map.epoch,
-        "cluster_my_epoch": map.epoch,
-        "cluster_stats_messages_sent": node.gossip.messages["sent"],
-        "cluster_stats_messages_received": node.gossip.messages["received"],
-        "total_cluster_links_buffer_limit_exceeded": 0,
-    }
+    fields = node_of(call).info()
     return "".join(f"{name}:{value}\r\n" for name, value in fields.items()).encode()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,17 +13,23 @@ from verbena import _threads
 from verbena.errors import setup_error
 from verbena.transport.address import HostPort, parse_host_port
 from verbena.transport.listening.binding import bind
+from verbena.transport.observe import log
 from verbena.transport.observe.health import Health
 from verbena.transport.observe.host_names import HostNames
 from verbena.transport.observe.metrics import page, prometheus
 from verbena.transport.observe.metrics.node_totals import snapshot
+from verbena.transport.observe.metrics.table import METRICS
 
 if TYPE_CHECKING:
     from verbena.transport.node import Node
 
+# Returns metrics of a program in the Prometheus text format.
+MetricSource = Callable[[], Awaitable[str]]
+
 MAX_REQUEST_BYTES = 8192
 MAX_CONNECTIONS = 32
 TIMEOUT_S = 5.0
+SOURCE_LIMIT_S = 4.0
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 
@@ -174,8 +181,19 @@ class MetricsServer:
             return 200, JSON, await _threads.workers.run(page.document, self._node)
         # In another thread: a snapshot of many sessions is slow, and the control thread must accept sessions
         # and fail over meanwhile.
-        text = await _threads.workers.run(lambda: prometheus.render(snapshot(self._node)))
-        return 200, prometheus.CONTENT_TYPE, text
+        text = await _threads.workers.run(lambda: prometheus.render(METRICS, snapshot(self._node)))
+        sources = list(self._node.metric_sources.items())
+        more = await asyncio.gather(*(_text_of(name, source) for name, source in sources))
+        return 200, prometheus.CONTENT_TYPE, text + "".join(more)
+
+
+async def _text_of(name: str, source: MetricSource) -> str:
+    """Returns the text of a program's metrics. If that fails, the page lacks them."""
+    try:
+        return await asyncio.wait_for(source(), SOURCE_LIMIT_S)
+    except Exception:
+        log.logger.exception("the metrics of %s cannot be read", name)
+        return ""
 
 
 def _hosts(lines: list[str]) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
-from verbena.transport.observe.metrics.counters import BOUNDS_NS, Histogram, Snapshot
-from verbena.transport.observe.metrics.table import LATENCY_BUCKETS, METRICS, Metric
+from verbena.transport.observe.metrics.metric import Buckets, Metric
+
+Source = TypeVar("Source")
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -13,32 +15,28 @@ _LABEL = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
-def render(snapshot: Snapshot) -> str:
-    """Returns the text of /metrics."""
-    return "".join(f"{line}\n" for metric in METRICS for line in _lines(metric, snapshot))
+def render(metrics: Iterable[Metric[Source]], source: Source) -> str:
+    """Returns the text of these metrics, read from `source`."""
+    return "".join(f"{line}\n" for metric in metrics for line in _lines(metric, source))
 
 
-def _lines(metric: Metric, snapshot: Snapshot) -> Iterator[str]:
+def _lines(metric: Metric[Source], source: Source) -> Iterator[str]:
     yield f"# HELP {metric.name} {metric.help.translate(_HELP)}"
     yield f"# TYPE {metric.name} {metric.kind}"
-    for values, value in metric.read(snapshot):
-        labels = list(zip(metric.labels, values, strict=True))
-        if isinstance(value, Histogram):
-            yield from _histogram(metric.name, labels, value)
+    for values, value in metric.read(source):
+        pairs = zip(metric.labels, values, strict=True)
+        inner = ",".join(f'{label}="{text.translate(_LABEL)}"' for label, text in pairs)
+        if isinstance(value, Buckets):
+            yield from _histogram(metric.name, inner, value)
         else:
-            yield f"{metric.name}{_braces(labels)} {value}"
+            yield f"{metric.name}{{{inner}}} {value}" if inner else f"{metric.name} {value}"
 
 
-def _histogram(name: str, labels: list[tuple[str, str]], histogram: Histogram) -> Iterator[str]:
-    for bucket in LATENCY_BUCKETS:
-        bound = ("le", f"{BOUNDS_NS[bucket] / 1e9:.12g}")
-        yield f"{name}_bucket{_braces([*labels, bound])} {histogram.below(bucket)}"
-    count = histogram.count
-    yield f"{name}_bucket{_braces([*labels, ('le', '+Inf')])} {count}"
-    yield f"{name}_sum{_braces(labels)} {histogram.sum_ns / 1e9!r}"
-    yield f"{name}_count{_braces(labels)} {count}"
-
-
-def _braces(labels: Sequence[tuple[str, str]]) -> str:
-    inner = ",".join(f'{name}="{value.translate(_LABEL)}"' for name, value in labels)
-    return f"{{{inner}}}" if inner else ""
+def _histogram(name: str, inner: str, value: Buckets) -> Iterator[str]:
+    prefix = f'{name}_bucket{{{inner}{"," if inner else ""}le="'
+    for bound, below in zip(value.bounds, value.below, strict=True):
+        yield f'{prefix}{bound}"}} {below}'
+    yield f'{prefix}+Inf"}} {value.count}'
+    braces = f"{{{inner}}}" if inner else ""
+    yield f"{name}_sum{braces} {value.sum!r}"
+    yield f"{name}_count{braces} {value.count}"

@@ -1,16 +1,14 @@
-"""The table of all metrics. The Prometheus text and docs/reference/metrics.md are generated from it."""
+"""The table of a node's metrics. The Prometheus text and docs/reference/metrics.md are generated from it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from itertools import accumulate
 
-from verbena.transport.observe.metrics.counters import OPERATIONS, Histogram, Snapshot
+from verbena.transport.observe.metrics.counters import BOUNDS_NS, OPERATIONS, Histogram, Snapshot
+from verbena.transport.observe.metrics.metric import Buckets, Metric, Sample, table_rows
 
-Value = int | float | Histogram
-Sample = tuple[tuple[str, ...], Value]  # label values in the order of the metric's labels, and the value
 Read = Callable[[Snapshot], Iterable[Sample]]
 
 TYPES = ("send", "recv", "read", "write")
@@ -19,17 +17,7 @@ STATES = ("connected", "disconnected", "unavailable")
 _FIRST, _LAST = 35, 135  # buckets below 1.024 µs and below 34.4 s
 # Every second native bucket: two per doubling.
 LATENCY_BUCKETS = tuple(range(_FIRST, _LAST + 1, 2))
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One metric: name, type, labels, help text, and how it is read from a snapshot."""
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    labels: tuple[str, ...]
-    help: str
-    read: Read
+_LATENCY_BOUNDS = tuple(f"{BOUNDS_NS[bucket] / 1e9:.12g}" for bucket in LATENCY_BUCKETS)
 
 
 def _of(count: str) -> Read:
@@ -44,10 +32,17 @@ def _by_type(unit: str) -> Read:
 
 def _times(now: Snapshot) -> Iterable[Sample]:
     return [
-        ((operation, wire), counters.times[operation])
+        ((operation, wire), _buckets(counters.times[operation]))
         for wire, counters in now.wires.items()
         for operation in OPERATIONS
     ]
+
+
+def _buckets(times: Histogram) -> Buckets:
+    below = list(accumulate(times.buckets))
+    return Buckets(
+        _LATENCY_BOUNDS, [below[bucket] for bucket in LATENCY_BUCKETS], below[-1], times.sum_ns / 1e9
+    )
 
 
 def _sessions(now: Snapshot) -> Iterable[Sample]:
@@ -85,7 +80,7 @@ def _wire_connections(now: Snapshot) -> Iterable[Sample]:
     ]
 
 
-METRICS: tuple[Metric, ...] = (
+METRICS: tuple[Metric[Snapshot], ...] = (
     Metric(
         "verbena_rdma_operations_total",
         "counter",
@@ -273,17 +268,19 @@ METRICS: tuple[Metric, ...] = (
     ),
 )
 
-PAGE_HEAD = """\
+_PAGE_HEAD = """\
 # Metrics
 
-A node serves these metrics in the Prometheus format at `http://…/metrics` if `[metrics] listen` is set or the
-program calls `node.serve_metrics(address)` ([guide](../guide/observe.md)). Counters cover all sessions since
-the node was created, including ended ones.
+A node serves its metrics in the Prometheus format at `http://…/metrics` if `[metrics] listen` is set or the
+program calls `node.serve_metrics(address)` ([guide](../guide/observe.md)). Those of a store follow those of
+its node; a registry has [further ones](registry-metrics.md).
 
-| name | type | labels | meaning |
-|---|---|---|---|
+## Node
+
+Counters cover all sessions since the node was created, including ended ones.
+
 """
-PAGE_FOOT = """
+_PAGE_FOOT = """
 `wire` is shm, ibv, iwarp or quic. `type` is send, recv, read or write; `op` is call, read or write; `pool` is
 send or receive; `event` is listed in [quic options](quic-options.md). The buckets of the histogram range from
 1.024 µs to 34 s, two per doubling: the bounds are powers of two in nanoseconds and the midpoints between
@@ -292,9 +289,5 @@ them. A value equal to a bound is in the bucket above it.
 
 
 def page() -> str:
-    """Returns the text of docs/reference/metrics.md."""
-    rows = []
-    for metric in METRICS:
-        labels = ", ".join(f"`{label}`" for label in metric.labels)
-        rows.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |\n")
-    return PAGE_HEAD + "".join(rows) + PAGE_FOOT
+    """Returns the part of docs/reference/metrics.md about nodes."""
+    return _PAGE_HEAD + "".join(table_rows(METRICS)) + _PAGE_FOOT
