@@ -6,6 +6,7 @@ import pytest
 from support.rdma.iwarp_tls import MISSING
 
 from verbena.cli import main
+from verbena.transport.handshake import authority
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -40,4 +41,13 @@ def test_wrong_use_prints_the_reason(tmp_path, capsys):
     assert main(["cert", "init", "--folder", folder]) == 0
     assert main(["cert", "init", "--folder", folder]) == 1
     assert "already" in capsys.readouterr().err
-    assert main(["cert", "revoke", "--folder", folder]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main(["cert", "revoke", "--folder", folder])
+
+
+def test_the_help_names_the_default_lifetimes(capsys):
+    """The help does not load the authority's code, so it repeats its constants."""
+    with pytest.raises(SystemExit):
+        main(["cert", "--help"])
+    words = f"default: {authority.AUTHORITY_DAYS} for the authority, {authority.NODE_DAYS} for a node"
+    assert words in " ".join(capsys.readouterr().out.split())

@@ -1,27 +1,45 @@
 """The command as a whole: help, usage errors, the documentation of every option."""
 
-import argparse
 import subprocess
 import sys
-from importlib import metadata
 
 import pytest
 
-from verbena.cli.app import COMMANDS, build_parser
+from verbena.cli.app import build_parser
+from verbena.cli.help.catalog import COMMANDS
+from verbena.cli.help.parser import Parser
 
 
-def _parsers() -> dict[str, argparse.ArgumentParser]:
-    parser = build_parser()
-    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return dict(commands.choices)
+def _parsers() -> dict[str, Parser]:
+    """Every parser by its command line without `verbena`: also those of actions."""
+
+    def below(parser: Parser, path: str) -> dict[str, Parser]:
+        found = {}
+        for name, child in parser.commands.items():
+            found[f"{path}{name}"] = child
+            found |= below(child, f"{path}{name} ")
+        return found
+
+    return below(build_parser(), "")
+
+
+PARSERS = _parsers()
 
 
 def test_every_command_is_a_module_of_its_name():
-    """Each subcommand in the list is one module."""
-    assert list(COMMANDS) == list(_parsers())
+    """Each command of the list has a parser, and a summary on the page."""
+    assert list(COMMANDS) == list(build_parser().commands)
 
 
-def test_a_command_imports_neither_other_commands_nor_native_code():
+def test_parsers_load_no_native_code():
+    """Help and completion of all commands need neither native code nor the code of services."""
+    program = "import sys; from verbena.cli.app import build_parser; build_parser(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "verbena.cli.serve" in loaded.stdout.split()
+    assert not {"verbena.transport", "verbena.verbs", "verbena._native"} & set(loaded.stdout.split())
+
+
+def test_a_command_does_not_import_other_commands():
     """`verbena cli` loads only its own modules."""
     program = (
         "import sys; from verbena.cli.app import build_parser; build_parser(['cli']); print(*sys.modules)"
@@ -31,37 +49,26 @@ def test_a_command_imports_neither_other_commands_nor_native_code():
     assert not {"verbena.cli.serve", "verbena.transport", "verbena._native"} & set(loaded.stdout.split())
 
 
-@pytest.mark.parametrize("name", _parsers())
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_documented_with_an_example(name):
-    """--help explains each option and argument, and shows how the command is used."""
-    parser = _parsers()[name]
+    """--help-all explains each option and argument, and shows how the command is used."""
+    parser = PARSERS[name]
     assert all(action.help for action in parser._actions), [a.dest for a in parser._actions if not a.help]
     assert "examples:" in parser.format_help()
     assert f"verbena {name}" in parser.format_help()
 
 
-def test_help_lists_the_commands(verbena):
-    """`verbena --help` names each command and the exit statuses."""
-    out = verbena("--help").stdout
-    assert all(name in out for name in _parsers())
-    assert "exit status" in out
-
-
-def test_the_version_is_that_of_the_package(verbena):
-    """`verbena --version` names the installed version."""
-    assert verbena("--version").stdout == f"verbena {metadata.version('verbena')}\n"
-
-
-@pytest.mark.parametrize("name", _parsers())
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_a_command_runs(verbena, name):
-    """`verbena COMMAND --help` exits 0."""
-    assert "usage: verbena" in verbena(name, "--help").stdout
+    """`verbena COMMAND --help` exits 0, and `verbena help COMMAND` prints the same page."""
+    page = verbena(name, "--help").stdout
+    assert page.startswith(f"usage: verbena {name} [options]")
+    assert verbena("help", name).stdout == page
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        (),
         ("nonsense",),
         ("bench",),
         ("bench", "latency", "--size", "0"),
@@ -74,13 +81,17 @@ def test_help_of_a_command_runs(verbena, name):
         ("bench", "rate", "--batch", "4"),
         ("bench", "latency", "--size", "8,64", "--plot", "x.png"),
         ("demo", "--seconds", "soon"),
+        ("explain",),
+        ("cert", "revoke"),
     ],
 )
 def test_wrong_usage_exits_2_and_prints_the_reason(verbena, arguments):
-    """A usage error prints usage and reason on standard error."""
+    """A usage error is one line on standard error, with the command that prints the help."""
     done = verbena(*arguments, status=2)
-    assert "usage: verbena" in done.stderr
-    assert "error:" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("verbena")
+    assert "error: " in done.stderr
+    assert "help" in done.stderr
     assert not done.stdout
 
 

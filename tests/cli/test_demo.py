@@ -1,6 +1,7 @@
 """`verbena demo`, and the exit of commands on signals."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support.terminal import run_on_terminal
+from support.terminal import rest_of, run_on_terminal
 
 COMMAND = [sys.executable, "-m", "verbena"]
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
@@ -46,17 +47,15 @@ def interruptible() -> Iterator[None]:
 @pytest.mark.parametrize("arguments", [("demo", "--seconds", "60"), ("bench", "latency", "--seconds", "60")])
 def test_a_signal_ends_the_command_cleanly(number, arguments):
     """Exit status 128 + n, no traceback, no process and no shared memory left."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    command = [*COMMAND, *arguments]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-    ) as process:
-        assert process.stdout is not None
-        head = process.stdout.read(10)  # it has begun
+    master, slave = pty.openpty()  # only a terminal is shown progress
+    with subprocess.Popen([*COMMAND, *arguments], stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        head = os.read(master, 10)  # it has begun
         process.send_signal(number)
         start = time.monotonic()
-        rest = process.stdout.read()
-        assert process.wait(30) == 128 + number, head + rest
+        rest = rest_of(master).decode()
+        assert process.wait(30) == 128 + number, (head, rest)
+    os.close(master)
     assert time.monotonic() - start < 20
     assert "Traceback" not in rest
     assert f"ended by {number.name}" in rest

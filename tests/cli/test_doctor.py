@@ -10,6 +10,7 @@ from support.terminal import run_on_terminal
 
 from verbena import testing, verbs
 from verbena.cli.checks import devices, kernel, limits, loopback, transfer
+from verbena.cli.checks.container import in_container
 from verbena.cli.checks.diagnosis import Roots, Verdict
 from verbena.errors import EXPLANATIONS, VerbenaError, WcStatus
 from verbena.verbs import Gid, PortAttributes, PortState, ProviderInfo
@@ -25,7 +26,7 @@ ADDRESS = Gid.parse("::ffff:10.0.2.15")
 def roots(tmp_path):
     """An empty system: a kernel without RDMA."""
     write(tmp_path / "proc/sys/kernel/osrelease", RELEASE + "\n")
-    return Roots(*(tmp_path / name for name in ("sys", "proc", "dev", "modules", "etc")))
+    return Roots(*(tmp_path / name for name in ("sys", "proc", "dev", "modules", "etc", "root")))
 
 
 def write(path, text=""):
@@ -157,27 +158,20 @@ def test_the_command_that_creates_a_software_device(roots):
     assert "sudo modprobe siw && sudo rdma link add siw0 type siw netdev eth0" in found.finding
 
 
-def test_no_software_device_without_the_tool(roots):
-    """The remedy names the package that contains the tool."""
-    with_interfaces(roots)
-    load(roots, "rdma_rxe")
-    write(roots.etc / "os-release", "ID=debian\n")
-    found = kernel.check_software_device(roots, which=lambda name: None)
-    assert (found.verdict, found.remedy) == (WARN, "sudo apt install iproute2")
-
-
-def test_no_software_device_without_an_interface(roots):
-    """The loopback interface does not count."""
-    load(roots, "rdma_rxe")
-    assert kernel.check_software_device(roots, which=lambda name: name).verdict is WARN
-
-
-def test_no_software_device_without_a_module(roots):
-    """The verdict is WARN unless the machine has another RDMA device."""
-    with_interfaces(roots)
-    assert kernel.check_software_device(roots, which=lambda name: name).verdict is WARN
+def test_why_no_software_device_can_be_created(roots):
+    """The tool, an interface or the module is missing; the loopback interface does not count."""
     give_device(roots, "mlx5_0")
-    assert kernel.check_software_device(roots, which=lambda name: name).verdict is OK
+    write(roots.etc / "os-release", "ID=debian\n")
+
+    def why(which):
+        found = kernel.check_software_device(roots, which=which)
+        assert found.verdict is OK
+        return found.finding
+
+    assert why(str) == "none: rdma_rxe and siw are not in this kernel"
+    load(roots, "rdma_rxe")
+    assert why(lambda name: None) == "none: the tool `rdma` is not installed (sudo apt install iproute2)"
+    assert "there is no network interface" in why(str)
 
 
 def test_an_existing_software_device_is_listed(roots):
@@ -192,12 +186,47 @@ ABSENT = ProviderInfo("ibv", False, "No RDMA devices found: the kernel has none"
 PRESENT = ProviderInfo("ibv", True, "", [])
 
 
-def test_no_device_is_a_warning(roots):
-    """A machine without RDMA hardware is not an error."""
-    found = devices.check_devices(ABSENT, roots)
+def test_no_device_is_one_warning_with_its_remedy(roots):
+    """A machine without RDMA hardware is not an error. The remedy is what this machine can do."""
+    assert not devices.has_device(roots)
+    write(roots.etc / "os-release", "ID=debian\n")
+    found = devices.check_absence(roots, which=str)
     assert found.verdict is WARN
-    assert found.finding == "none: only software wires are usable"
-    assert (found.reason, found.remedy) == (ABSENT.reason, EXPLANATIONS["no_device"].remedy)
+    assert found.finding.startswith("none: sessions use shared memory, TCP and QUIC")
+    assert found.remedy.startswith("sudo apt install")
+    with_interfaces(roots)
+    load(roots, "rdma_rxe")
+    found = devices.check_absence(roots, which=str)
+    assert found.remedy.startswith("sudo rdma link add rxe0 type rxe netdev eth0")
+    assert "iproute2" in devices.check_absence(roots, which=lambda name: None).remedy
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("root/.dockerenv", ""),
+        ("root/run/.containerenv", ""),
+        ("proc/1/cgroup", "0::/kubepods.slice/x\n"),
+        ("proc/1/sched", "init (1234, #threads: 1)\n"),
+    ],
+)
+def test_in_a_container_no_remedy_is_a_reboot_or_a_module(roots, tmp_path, file, text):
+    """The kernel is that of the host, so its changes are made there."""
+    write(tmp_path / file, text)
+    assert in_container(roots)
+    assert "--device /dev/infiniband" in devices.check_absence(roots).remedy
+    write(roots.proc / "sys/kernel/yama/ptrace_scope", "3")
+    on_disk(roots, "ib_core.ko")
+    found = [*kernel.check_modules(roots), limits.check_process_vm(roots), devices.check_absence(roots)]
+    assert not [diagnosis for diagnosis in found if "reboot" in diagnosis.remedy]
+    assert only(found, "ib_core").remedy == "on the host: sudo modprobe ib_core"
+
+
+def test_a_machine_is_no_container(roots):
+    """Process 1 of a machine has the number 1, and a cgroup without a container's name."""
+    write(roots.proc / "1/cgroup", "0::/init.scope\n")
+    write(roots.proc / "1/sched", "systemd (1, #threads: 1)\n")
+    assert not in_container(roots)
 
 
 def test_a_device_that_the_provider_cannot_use_is_an_error(roots):
@@ -206,11 +235,6 @@ def test_a_device_that_the_provider_cannot_use_is_an_error(roots):
     found = devices.check_devices(replace(ABSENT, reason="libibverbs is not installed"), roots)
     assert (found.verdict, found.reason) == (ERROR, "libibverbs is not installed")
     assert devices.check_devices(PRESENT, roots).verdict is OK
-
-
-def test_no_nodes_without_devices_is_a_warning(roots):
-    """The report has one line for all missing device nodes."""
-    assert verdicts(devices.check_nodes(roots)) == {"/dev/infiniband": WARN}
 
 
 def test_a_device_without_its_node_is_an_error(roots):
@@ -524,7 +548,7 @@ def test_an_absent_provider_is_an_error_only_if_requested():
 def test_the_doctor_checks_this_machine(verbena, nothing_left_behind):
     """Every check has a line, every transfer works, and the output has no colours."""
     out = verbena("doctor").stdout
-    for words in ("module ib_core", "/dev/infiniband", "locked memory", "huge pages", "process_vm_readv"):
+    for words in ("RDMA device", "locked memory", "huge pages", "process_vm_readv"):
         assert words in out
     assert "transfer shm:shm0" in out
     assert "transfer fake:fake0" in out
@@ -533,13 +557,25 @@ def test_the_doctor_checks_this_machine(verbena, nothing_left_behind):
     assert "\x1b" not in out
 
 
+def test_the_doctor_says_once_that_there_is_no_device(verbena):
+    """Modules, nodes and devices are one fact then, and no remedy in a container is a reboot."""
+    if devices.has_device(Roots()):
+        pytest.skip("this machine has an RDMA device")
+    rows = json.loads(verbena("doctor", "--json", "--provider", "fake").stdout)
+    about = [row for row in rows if "module" in row["check"] or "infiniband" in row["check"]]
+    assert not about
+    assert len([row for row in rows if "device" in row["check"] or row["check"].startswith("adapter")]) == 1
+    if in_container(Roots()):
+        assert not [row for row in rows if "reboot" in row["remedy"]]
+
+
 def test_json_contains_every_diagnosis(verbena):
-    """Each object has five fields; a diagnosis that is not OK has a reason and a remedy."""
+    """Each object has five fields; a diagnosis that is not OK has a remedy."""
     rows = json.loads(verbena("doctor", "--json").stdout)
     assert all(list(row) == ["check", "verdict", "finding", "reason", "remedy"] for row in rows)
     assert {row["verdict"] for row in rows} <= {"OK", "WARN", "ERROR"}
     assert all(row["finding"] for row in rows)
-    assert all(row["reason"] and row["remedy"] for row in rows if row["verdict"] != "OK")
+    assert all(row["remedy"] for row in rows if row["verdict"] != "OK")
 
 
 @pytest.mark.parametrize("name", ["shm", "fake:fake0"])

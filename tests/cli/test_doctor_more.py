@@ -29,7 +29,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def roots(tmp_path: Path) -> Roots:
-    return Roots(*(tmp_path / name for name in ("sys", "proc", "dev", "modules", "etc")))
+    return Roots(*(tmp_path / name for name in ("sys", "proc", "dev", "modules", "etc", "root")))
 
 
 def write(path: Path, text: str = "") -> None:

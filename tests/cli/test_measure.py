@@ -1,14 +1,16 @@
 """The parts of measurements that need no second process."""
 
 import argparse
+import contextlib
 import io
 
 import pytest
+from support.rdma.link import wait_until
 
 from verbena.cli import text
 from verbena.cli.measure.rounds import Budget, interleave
 from verbena.cli.measure.stats import Summary, median_of_medians
-from verbena.cli.progress import Progress
+from verbena.cli.progress import Progress, Waiting
 
 
 class Counting:
@@ -87,13 +89,38 @@ def test_quantities_have_three_digits(shown, meant):
     assert shown == meant
 
 
-def test_progress_without_a_terminal_is_dots():
-    """The line has one dot per part and ends with a newline, even after an error."""
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_without_a_terminal_is_silent():
+    """A log or a pipe gets no bar."""
     stream = io.StringIO()
-    with Progress("work", stream=stream) as progress:
-        for step in range(11):
-            progress.update(step / 10)
-    assert stream.getvalue() == "work " + "." * 20 + "\n"
+    with Progress("work", stream=stream) as progress, Waiting("work", stream=stream):
+        progress.update(0.5)
+    assert stream.getvalue() == ""
+
+
+def test_progress_on_a_terminal_is_a_bar_that_is_cleared():
+    """The bar has the share and the note; nothing of it remains, even after an error."""
+    stream = Terminal()
+    with contextlib.suppress(ValueError), Progress("work", stream=stream) as progress:
+        progress.update(0.5, note="halfway")
+        raise ValueError
+    assert f"work {'█' * 15}{'·' * 15}  50% halfway" in stream.getvalue()
+    assert stream.getvalue().endswith("\r\x1b[K")
+
+
+def test_waiting_shows_the_time_above_the_lines_of_the_result(monkeypatch, capsys):
+    """Short work shows nothing; a line of the result clears the progress first."""
+    monkeypatch.setattr("verbena.cli.progress.QUIET_S", 0.0)
+    stream = Terminal()
+    with Waiting("checking", stream=stream) as waiting:
+        wait_until(lambda: "checking … 0 s" in stream.getvalue(), "the time to be shown")
+        waiting.say("found")
+        assert "\r\x1b[K" in stream.getvalue()
+    assert capsys.readouterr().out == "found\n"
 
 
 def test_progress_can_be_disabled():

@@ -12,7 +12,7 @@ import pytest
 
 from verbena import config
 from verbena.config import KEYS, Config
-from verbena.config.flags import add_flags, given_flags, load_with_flags
+from verbena.config.flags import add_flags, given_flags, load_with_flags, short_help
 from verbena.errors import ConfigurationError
 
 PATH = "network.rdma.cq_size"
@@ -203,9 +203,9 @@ def test_paths_in_a_file_are_relative_to_it(tmp_path, monkeypatch):
 # Flags
 
 
-def parse(*arguments: str, listed: tuple[str, ...] = ()) -> argparse.Namespace:
+def parse(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="service")
-    add_flags(parser, listed=listed)
+    add_flags(parser, first=("network.rdma",))
     return parser.parse_args(arguments)
 
 
@@ -232,16 +232,25 @@ def test_the_last_of_two_flags_counts(file):
     assert loaded.network.rdma.cq_size == 1000
 
 
-def test_help_lists_the_sections_that_a_service_asks_for(capsys):
-    """With meaning and default; the others work unseen."""
+def test_help_lists_every_flag_with_meaning_and_default(capsys):
+    """By section; the sections that a service asks for come first."""
     with pytest.raises(SystemExit):
-        parse("--help", listed=("network.rdma",))
+        parse("--help")
     shown = " ".join(capsys.readouterr().out.split())
     assert (
-        "--network-rdma-cq-size VALUE"
-        " The number of completions that a completion queue holds. (default: 4096)"
+        "--network-rdma-cq-size N The number of completions that a completion queue holds. (default: 4096)"
     ) in shown
-    assert "--session-listen-port" not in shown
+    assert all(key.flag in shown for key in KEYS.values() if key.flag)
+    assert shown.index("[network.rdma]:") < shown.index("[network]:")
+
+
+@pytest.mark.parametrize("path", [path for path, key in KEYS.items() if key.flag])
+def test_the_short_help_of_a_flag_is_one_clause(path):
+    """It begins in lower case, like the help of other options, and does not end with a full stop."""
+    words = short_help(path)
+    assert words[0].islower() or not words[1].islower()
+    assert "\n" not in words
+    assert not words.endswith(".")
 
 
 def test_a_secret_has_no_flag():

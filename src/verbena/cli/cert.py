@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import socket
 
-from verbena.transport.handshake.authority import (
-    AUTHORITY_DAYS,
-    LIST_DAYS,
-    NODE_DAYS,
-    Authority,
-    local_addresses,
-)
+from verbena.cli.help.parser import Parser
 
 EPILOG = """\
 examples:
@@ -20,19 +15,20 @@ examples:
   verbena cert issue node1 --days 7                         valid for a week
   verbena cert revoke certificates/node1.pem                revoke it, and distribute revoked.pem
   verbena cert init --folder /etc/verbena/tls --common-name "Our cluster"
-
-Each node needs ca.pem, its certificate and its key. Keep ca.key private. New connections use replaced files
-without a restart. In production, use your own certificate authority.
+"""
+NOTES = """\
+Each node needs ca.pem, its certificate and its key. Keep ca.key private. New connections use replaced
+files without a restart. Without NODE and --name, a certificate is also for localhost and all addresses of
+this host. In production, use your own certificate authority.
 """
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+def add_parser(commands: argparse._SubParsersAction[Parser]) -> Parser:
     parser = commands.add_parser(
         "cert",
-        help="create certificates for development",
         description="Creates a certificate authority, node certificates and a revocation list.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        notes=NOTES,
     )
     parser.add_argument("what", choices=("init", "issue", "revoke"), help="what to do")
     parser.add_argument(
@@ -40,7 +36,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         nargs="?",
         default="",
         metavar="NODE",
-        help="issue: name of the node and of its files (default: the host name); revoke: the certificate",
+        help="issue: name of the node (default: the host name); revoke: the certificate",
     )
     parser.add_argument(
         "--folder", default="certificates", help="folder of the authority (default: certificates)"
@@ -50,13 +46,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="append",
         default=[],
         metavar="NAME",
-        help="issue: a name or address of the node; may be repeated (default: NODE;"
-        " for this host also localhost and its addresses)",
+        help="issue: a name or address of the node; may be repeated (default: NODE)",
     )
     parser.add_argument(
         "--days",
         type=int,
-        help=f"lifetime in days (default: {AUTHORITY_DAYS} for the authority, {NODE_DAYS} for a node)",
+        help="lifetime in days (default: 365 for the authority, 30 for a node)",
     )
     parser.add_argument(
         "--common-name",
@@ -64,32 +59,52 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="TEXT",
         help="init: name of the authority (default: Verbena development)",
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(parser=parser)
     return parser
 
 
 def run(options: argparse.Namespace) -> int:
+    from verbena.transport.handshake.authority import (
+        AUTHORITY_DAYS,
+        LIST_DAYS,
+        NODE_DAYS,
+        Authority,
+        local_addresses,
+    )
+
     if options.what == "init":
         made = Authority.create(
             options.folder,
             name=options.common_name,
             days=AUTHORITY_DAYS if options.days is None else options.days,
         )
-        print(f"{made.certificate}: CA certificate, for every node\n{made.key}: CA key; keep it private")
-        print(f"{made.revoked}: revocation list, empty; valid for {LIST_DAYS} days")
-        return 0
+        files = {"certificate": made.certificate, "key": made.key, "revoked": made.revoked}
+        text = (
+            f"{made.certificate}: CA certificate, for every node\n{made.key}: CA key; keep it private\n"
+            f"{made.revoked}: revocation list, empty; valid for {LIST_DAYS} days"
+        )
+        return _print(options, text, **files)
     authority = Authority(options.folder)
     if options.what == "revoke":
         if not options.node:
-            print("verbena: name the certificate to revoke, for example certificates/node1.pem")
-            return 2
-        print(f"{authority.revoke(options.node)}: updated; copy it to every node")
-        return 0
+            options.parser.error("missing: the certificate to revoke, for example certificates/node1.pem")
+        revoked = authority.revoke(options.node)
+        return _print(options, f"{revoked}: updated; copy it to every node", revoked=revoked)
     node = options.node or socket.gethostname()
     names = options.name or [node]
     if not options.node and not options.name:
         names += ["localhost", *local_addresses()]
     issued = authority.issue(node, names, days=NODE_DAYS if options.days is None else options.days)
     until = f"{issued.expires:%Y-%m-%d %H:%M} UTC"
-    print(f"{issued.certificate}: certificate for {', '.join(names)}, valid until {until}")
-    print(f"{issued.key}: private key of {node}")
+    text = (
+        f"{issued.certificate}: certificate for {', '.join(names)}, valid until {until}\n"
+        f"{issued.key}: private key of {node}"
+    )
+    files = {"certificate": issued.certificate, "key": issued.key}
+    return _print(options, text, **files, names=names, expires=issued.expires.isoformat())
+
+
+def _print(options: argparse.Namespace, text: str, **fields: object) -> int:
+    print(json.dumps(fields, default=str) if options.json else text)
     return 0

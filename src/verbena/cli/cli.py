@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from verbena.cli.help.parser import Parser
 from verbena.cli.resp import modes as kv_modes
 from verbena.cli.resp import shell as kv_shell
 from verbena.cli.resp import text as kv_text
@@ -21,11 +22,14 @@ EPILOG = """\
 examples:
   verbena cli                               prompt with completion; `help set` explains a command
   verbena cli set greeting hello            one command
+  verbena cli --scan --pattern 'user:*'     matching keys
+"""
+NOTES = """\
+more examples:
+  verbena cli --latency -h db1 -p 7000      round-trip times
   verbena cli info rdma                     RDMA counters
   verbena cli --stat                        statistics every second
-  verbena cli --latency -h db1 -p 7000      round-trip times
   verbena cli --pipe < commands             many commands at once
-  verbena cli --scan --pattern 'user:*'     matching keys
 
 The password comes from -a or from the environment variable VERBENA_CLI_AUTH, which other users cannot see.
 
@@ -33,17 +37,19 @@ exit status: 0 success, 1 error reply or failed connection, 2 wrong usage
 """
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+_RARE = ("database", "version", "repeat", "interval", "stdin", "path", "user", "pattern", "count")
+
+
+def add_parser(commands: argparse._SubParsersAction[Parser]) -> Parser:
     parser = commands.add_parser(
         "cli",
-        help="send commands to a store, like redis-cli",
         description="Sends commands to a server that speaks the Redis protocol.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        notes=NOTES,
         add_help=False,  # -h is the host, as in redis-cli
     )
     add = parser.add_argument
-    add("--help", action="help", help="show this help and exit")
+    add("--help", action="help", help="show this help")
     add(
         "-h",
         dest="host",
@@ -99,6 +105,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add("--pattern", default="", metavar="PATTERN", help="with --scan: only keys that match")
     add("--count", type=int, default=1000, metavar="COUNT", help="with --scan: COUNT of each SCAN")
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="command to run; without it, a prompt")
+    parser.hide(*(action for action in parser._actions if action.dest in _RARE))
+    parser.hide(*how._group_actions[:3], *tls._group_actions[1:])
     return parser
 
 

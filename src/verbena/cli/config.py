@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from verbena.cli.help.parser import Parser
 from verbena.config import KEYS, SECTIONS, Config, places, reference
-from verbena.config.flags import add_flags, load_with_flags
+from verbena.config.flags import load_with_flags
 from verbena.config.keys import Key
 from verbena.config.near import nearest
 from verbena.errors import ConfigurationError
@@ -19,26 +20,26 @@ EPILOG = """\
 examples:
   verbena config reference --sample > verbena.toml   a file to start from
   verbena config check                               list all mistakes with their lines
-  verbena config show --changed --origin             values that differ from the defaults, and their sources
+  verbena config show --changed --origin             changed values and their sources
   verbena config reference network.rdma.cq_size      one key: meaning, range, variable and flag
 
-Precedence: flag (--network-rdma-cq-size 8192), environment (VERBENA_NETWORK_RDMA_CQ_SIZE=8192), file,
-default.
+exit status: 0 valid configuration, 1 mistakes found, 2 wrong usage
+"""
+NOTES = """\
+Precedence: flag (--network-rdma-cq-size 8192), environment (VERBENA_NETWORK_RDMA_CQ_SIZE=8192),
+file, default.
 The file is that of --config or VERBENA_CONFIG, else the first of ./verbena.toml,
 ~/.config/verbena/verbena.toml and /etc/verbena/verbena.toml.
-
-exit status: 0 valid configuration, 1 mistakes found, 2 wrong usage
 """
 FLAGS_NOTE = "Every key has a flag, such as --network-rdma-cq-size: `verbena config reference KEY` names it."
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+def add_parser(commands: argparse._SubParsersAction[Parser]) -> Parser:
     parser = commands.add_parser(
         "config",
-        help="check, show or explain the configuration",
         description="Checks, shows or explains the configuration: verbena.toml, the environment and flags.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        notes=NOTES,
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, help="what to do")
 
@@ -50,7 +51,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     check.add_argument("file", nargs="?", metavar="FILE", help="file to check (default: the file in use)")
     check.add_argument("--json", action="store_true", help="print one JSON document")
-    add_flags(check)
+    check.add_config()
     check.set_defaults(action=_check)
 
     show = actions.add_parser(
@@ -63,7 +64,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     show.add_argument("--changed", action="store_true", help="only values that differ from the default")
     show.add_argument("--origin", action="store_true", help="print the source of each value")
     show.add_argument("--json", action="store_true", help="print one JSON document, with sources")
-    add_flags(show)
+    show.add_config()
     show.set_defaults(action=_show, parser=show)
 
     explain = actions.add_parser(
@@ -75,6 +76,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     explain.add_argument(
         "--sample", action="store_true", help="print a verbena.toml with all keys commented out"
     )
+    explain.add_argument("--json", action="store_true", help="print one JSON document")
     explain.set_defaults(action=_reference, parser=explain)
     return parser
 
@@ -160,7 +162,11 @@ def _line(config: Config, key: Key) -> str:
 def _reference(options: argparse.Namespace) -> int:
     if options.key and options.sample:
         options.parser.error("--sample prints all keys: omit KEY")
-    if options.key:
+    if options.json and options.sample:
+        options.parser.error("--sample is TOML: omit --json")
+    if options.json:
+        print(json.dumps({key.path: _described(key) for key in _selected(options)}, indent=2))
+    elif options.key:
         print("\n\n".join(reference.describe(key) for key in _selected(options)))
     else:
         print(reference.sample() if options.sample else reference.page(), end="")
@@ -184,6 +190,18 @@ def _selected(options: argparse.Namespace) -> list[Key]:
             f"there is no key or section {name!r}" + (f"; did you mean {near}?" if near else "")
         )
     return found
+
+
+def _described(key: Key) -> dict[str, Any]:
+    return {
+        "meaning": f"{key.meaning} {key.more}".strip(),
+        "default": key.kind.to_json(key.default),
+        "allowed": key.kind.allowed,
+        "unit": key.unit,
+        "variable": key.variable,
+        "flag": key.flag,
+        "read_by": key.read_by,
+    }
 
 
 def _warnings(config: Config) -> Sequence[str]:

@@ -6,11 +6,12 @@ import argparse
 import dataclasses
 import enum
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from verbena import verbs
-from verbena.transport.memory.placement import choose_node, online_nodes
-from verbena.verbs import Device, DeviceAttributes, PortAttributes, ProviderInfo
+from verbena.cli.help.parser import Parser
+
+if TYPE_CHECKING:
+    from verbena.verbs import Device, DeviceAttributes, PortAttributes, ProviderInfo
 
 EPILOG = """\
 examples:
@@ -35,13 +36,11 @@ _LIMITS = (
 )
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+def add_parser(commands: argparse._SubParsersAction[Parser]) -> Parser:
     parser = commands.add_parser(
         "devices",
-        help="list usable devices and why others are not usable",
         description="Lists the devices of every wire with ports and GIDs, or why a wire is not usable.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("-v", "--verbose", action="store_true", help="also print limits and capabilities")
@@ -49,6 +48,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(options: argparse.Namespace) -> int:
+    from verbena import verbs  # native code, which help does not need
+
     providers = verbs.providers()
     if options.json:
         print(json.dumps({"providers": [_provider_json(provider) for provider in providers]}, indent=2))
@@ -104,6 +105,8 @@ def _details(attributes: DeviceAttributes) -> str:
 
 def _numa(node: int) -> str:
     """The device's NUMA node, and where sessions allocate buffers by default."""
+    from verbena.transport.memory.placement import choose_node, online_nodes
+
     chosen, reason = choose_node("auto", node, online_nodes())
     here = str(node) if node >= 0 else "none"
     return f"{here}; session buffers on {f'node {chosen}' if chosen >= 0 else f'any node ({reason})'}"

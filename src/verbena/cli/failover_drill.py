@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verbena.cli import remote, text
+from verbena.cli.help.parser import Parser
+from verbena.cli.output.failure import print_failure
+from verbena.cli.progress import Waiting
 from verbena.errors import RemoteError
-from verbena.transport.opening import WIRES
 
 EPILOG = """\
 examples:
@@ -20,41 +22,45 @@ examples:
   verbena failover-drill node7:7471 --wire ibv --rest 10s
   verbena failover-drill node7:7471 --session 5f3a…      one session: `verbena top` shows the ids
 
+exit status: 0 every session is back on its wire, 1 one is not or the node refused, 2 wrong usage
+"""
+NOTES = """\
 A running node takes part only if its [session] allow_drill is true, and only for authenticated peers.
 Sessions continue on the next wire and return when the broken wire is usable again.
-
-exit status: 0 every session is back on its wire, 1 one is not or the node refused, 2 wrong usage
 """
 MAX_WAIT_S = 4000.0
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "min": 60.0}
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+def add_parser(commands: argparse._SubParsersAction[Parser]) -> Parser:
     parser = commands.add_parser(
         "failover-drill",
-        help="break a wire on purpose and check that sessions continue",
         description="Breaks a wire of a running node on purpose and reports how its sessions recovered.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        notes=NOTES,
     )
-    parser.add_argument("--wire", help="break links on this wire: shm, ibv, iwarp (default: on any)")
+    parser.add_argument(
+        "--wire", metavar="WIRE", help="break links on this wire: shm, ibv, iwarp (default: on any)"
+    )
     parser.add_argument(
         "--rest",
         type=_parse_rest,
         default=5.0,
         metavar="TIME",
-        help="how long the wire stays unusable: 5s, 500ms; 0: not at all (default: 5s)",
+        help="how long the wire stays unusable: 500ms, 0 (default: 5s)",
     )
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument("--session", metavar="ID", help="break the link of this session only")
     scope.add_argument("--all", action="store_true", help="break the links of all sessions (default)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    remote.add_arguments(parser, optional="default: a drill between two processes of this machine")
+    remote.add_arguments(parser, optional="default: a drill between two local processes")
     parser.set_defaults(parser=parser)
     return parser
 
 
 def run(options: argparse.Namespace) -> int:
+    from verbena.transport.opening import WIRES
+
     options.wire = WIRES.get(options.wire, options.wire)
     if not options.address:
         if options.session:
@@ -64,16 +70,20 @@ def run(options: argparse.Namespace) -> int:
         return drill_here.run(options)
     with remote.open_session(options) as session:
         try:
-            answer = remote.ask(
-                session,
-                "verbena.drill",
-                MAX_WAIT_S,
-                wire=options.wire,
-                rest_s=options.rest,
-                session=options.session,
-            )
+            with Waiting("waiting until the sessions are back"):
+                answer = remote.ask(
+                    session,
+                    "verbena.drill",
+                    MAX_WAIT_S,
+                    wire=options.wire,
+                    rest_s=options.rest,
+                    session=options.session,
+                )
         except RemoteError as error:
-            print(f"verbena: the node refused: {remote.refusal(error)}", file=sys.stderr)
+            if options.json:
+                print_failure(error, as_json=True)
+            else:
+                print(f"verbena: the node refused: {remote.refusal(error)}", file=sys.stderr)
             return 1
     drilled = answer["sessions"]
     if options.json:

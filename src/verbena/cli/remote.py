@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from verbena.config.flags import add_flags, load_with_flags
+from verbena.cli.help.parser import Parser
+from verbena.config.flags import load_with_flags
 from verbena.errors import VerbenaError
-from verbena.sync import Session, connect
+
+if TYPE_CHECKING:
+    from verbena.sync import Session
 
 NO_ADDRESS = """\
 {command} needs the session address of a running node:
@@ -19,17 +22,19 @@ session.listen_port. The secret and certificates come from verbena.toml or the e
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, optional: str) -> None:
+def add_arguments(parser: Parser, *, optional: str) -> None:
     """Adds HOST:PORT and a flag for every configuration key. `optional` describes what happens without an
     address."""
     parser.add_argument(
-        "address", nargs="?", metavar="HOST:PORT", help=f"session address of the node ({optional})"
+        "address", nargs="?", metavar="HOST:PORT", help=f"session address of a node ({optional})"
     )
-    add_flags(parser)
+    parser.add_config()
 
 
 def open_session(options: argparse.Namespace) -> Session:
     """Opens a session with the configured secret and certificates. Raises the errors of connect()."""
+    from verbena.sync import connect  # native code, which help does not need
+
     return connect(options.address, config=load_with_flags(options))
 
 

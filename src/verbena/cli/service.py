@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import signal
 import sys
 
+from verbena.cli.help.parser import Parser
+
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def add_listen_flag(parser: argparse.ArgumentParser) -> None:
+def add_listen_flag(parser: Parser) -> None:
     parser.add_argument(
         "--listen",
         default="",
         metavar="HOST:PORT",
-        help="session address (default: session.listen_address and session.listen_port)",
+        help="session address (default: session.listen_address and _port)",
     )
 
 

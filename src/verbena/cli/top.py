@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from verbena.cli import remote, text, top_view
+from verbena.cli.help.parser import Parser
 
 EPILOG = """\
 examples:
@@ -19,20 +20,20 @@ examples:
   verbena top node7:7471 --once                 print the last second once
   verbena top node7:7471 --json | jq .rates     as JSON
   VERBENA_SESSION_SECRET=… verbena top HOST:PORT
-
+"""
+NOTES = """\
 Rates and latencies cover the refresh interval. Latencies are those of the node's own calls, reads and writes.
 The session of this command is not shown.
 """
 ANSWER_S = 10.0
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+def add_parser(commands: argparse._SubParsersAction[Parser]) -> Parser:
     parser = commands.add_parser(
         "top",
-        help="show sessions, wires, rates and latencies of a running node",
         description="Shows the sessions of a running node, their wires, rates and latencies.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        notes=NOTES,
     )
     parser.add_argument(
         "--interval",
@@ -51,6 +52,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(options: argparse.Namespace) -> int:
+    if not options.address and options.json:
+        options.parser.error("missing: the HOST:PORT of a running node")
     if not options.address:
         print(f"verbena: {remote.NO_ADDRESS.format(command='top')}", end="", file=sys.stderr)
         return 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -45,28 +45,46 @@ class Checked:
     findings: list[Finding] = field(default_factory=list)
 
 
-def check(folder: Path, *, repair: bool = True, bucket: Bucket | None = None) -> Checked:
+def check(
+    folder: Path,
+    *,
+    repair: bool = True,
+    bucket: Bucket | None = None,
+    progress: Callable[[float], None] = lambda _: None,
+) -> Checked:
     """Hashes every blob and manifest. With `repair`, moves damaged blobs to quarantine/ and deletes damaged
-    manifests. Raises BucketFailed if the bucket cannot be used, which is not damage."""
+    manifests. Calls `progress` with the share of the bytes that is read.
+    Raises BucketFailed if the bucket cannot be used, which is not damage."""
     database = Database(folder / "registry.db")
     try:
         require_bucket(database, bucket)
         blobs = BlobStore(folder)
         try:
-            return _check(blobs, database, bucket, repair=repair)
+            return _check(blobs, database, bucket, repair=repair, progress=progress)
         finally:
             blobs.close()
     finally:
         database.close()
 
 
-def _check(blobs: BlobStore, database: Database, bucket: Bucket | None, *, repair: bool) -> Checked:
+def _check(
+    blobs: BlobStore,
+    database: Database,
+    bucket: Bucket | None,
+    *,
+    repair: bool,
+    progress: Callable[[float], None],
+) -> Checked:
     result = Checked()
+    (whole,) = database.row("SELECT coalesce(sum(size), 0) FROM blobs") or (0,)
+    read = 0
     for (line,) in database.rows("PRAGMA integrity_check"):
         if line != "ok":
             result.findings.append(Finding(line, "registry.db", ""))
     for digest, size, name in _paged(database, _LINKED):
         result.blobs += 1
+        progress(read / max(1, whole))
+        read += size
         if name and bucket is not None:
             _check_object(blobs, database, bucket, result, (digests.parse(digest), size, name), repair=repair)
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from verbena.cli.checks.container import on_host
 from verbena.cli.checks.diagnosis import Diagnosis, Roots, names_in, ok, text_of, warn
 from verbena.cli.checks.kernel import Module, kernel_remedy, module_state
 
@@ -46,12 +47,14 @@ def _adapter(slot: Path, roots: Roots) -> Diagnosis | None:
             why = "RDMA is disabled in the firmware or driver, or the driver failed"
             finding = f"{what}, drivers {driver} and {module}, but no RDMA device"
             return warn(check, finding, reason=why, remedy=f"sudo dmesg | grep -e {driver} -e {module}")
-        remedy = f"sudo modprobe {module}" if state is Module.ON_DISK else kernel_remedy(roots)
+        remedy = (
+            on_host(f"sudo modprobe {module}", roots) if state is Module.ON_DISK else kernel_remedy(roots)
+        )
         finding = f"{what}, driver {driver}, but no RDMA device: {module} is {state.value}"
         return warn(check, finding, reason=f"{module} adds RDMA to {driver}", remedy=remedy)
     if driver or not (vendor in VENDORS or text_of(slot / "class").startswith(INFINIBAND_CLASS)):
         return None
     module = VENDORS.get(vendor, "")
     near = bool(module) and module_state(module, roots) is not Module.ABSENT
-    remedy = f"sudo modprobe {module}" if near else kernel_remedy(roots)
+    remedy = on_host(f"sudo modprobe {module}", roots) if near else kernel_remedy(roots)
     return warn(check, f"{what}: no driver", reason="no loaded driver supports the adapter", remedy=remedy)

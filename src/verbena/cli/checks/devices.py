@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from verbena.cli.checks.container import in_container, on_host
 from verbena.cli.checks.diagnosis import (
     Diagnosis,
     Roots,
@@ -18,6 +20,7 @@ from verbena.cli.checks.diagnosis import (
     text_of,
     warn,
 )
+from verbena.cli.checks.kernel import SOFTWARE, Module, kernel_remedy, module_state, software_device
 from verbena.errors import EXPLANATIONS
 from verbena.transport.memory.placement import choose_node, online_nodes
 from verbena.verbs import DeviceAttributes, PortAttributes, PortState, ProviderInfo
@@ -30,16 +33,36 @@ IN_CONTAINER = "in a container: docker run --device /dev/infiniband …"
 Access = Callable[[Path, int], bool]
 
 
+def has_device(roots: Roots) -> bool:
+    """Whether the kernel has an RDMA device, or /dev a node of one."""
+    nodes = (*names_in(roots.sys / "class/infiniband_verbs"), *names_in(roots.dev / "infiniband"))
+    uverbs = [name for name in nodes if name.startswith("uverbs")]
+    return bool(uverbs or names_in(roots.sys / "class/infiniband"))
+
+
+def check_absence(roots: Roots, *, which: Callable[[str], str | None] = shutil.which) -> Diagnosis:
+    """The one diagnosis of a machine without an RDMA device: how to get one, in a container or outside."""
+    finding = "none: sessions use shared memory, TCP and QUIC"
+    if in_container(roots):
+        remedy = "start the container with --device /dev/infiniband, on a host with an RDMA device"
+        return warn("RDMA device", finding, remedy=remedy)
+    interface, words = software_device(roots, which=which)
+    if interface:
+        return warn("RDMA device", finding, remedy=f"{words}     (a software device, for tests)")
+    if any(module_state(name, roots) is not Module.ABSENT for name in SOFTWARE):
+        remedy = f"install an RDMA adapter; for tests a software device: {words}"
+    else:
+        remedy = kernel_remedy(roots)
+        finding += "; this kernel cannot create a software device either"
+    return warn("RDMA device", finding, remedy=remedy)
+
+
 def check_devices(provider: ProviderInfo, roots: Roots) -> Diagnosis:
-    """Lists the kernel's RDMA devices. WARN if there is none, ERROR if there are some but they cannot be
-    used."""
+    """Lists the kernel's RDMA devices. ERROR if they cannot be used."""
     check = "RDMA devices"
     names = names_in(roots.sys / "class/infiniband")
     remedy = EXPLANATIONS["no_device"].remedy
-    if not names:
-        finding = "none: only software wires are usable"
-        return warn(check, finding, reason=provider.reason or "the kernel has no RDMA device", remedy=remedy)
-    listed = ", ".join(names)
+    listed = ", ".join(names) or "only nodes in /dev/infiniband"
     if not provider.available:
         return error(check, f"{listed}: not usable", reason=provider.reason, remedy=remedy)
     return ok(check, listed)
@@ -51,12 +74,8 @@ def check_nodes(roots: Roots, *, access: Access = os.access) -> list[Diagnosis]:
     folder = roots.dev / "infiniband"
     wanted = [name for name in names_in(roots.sys / "class/infiniband_verbs") if name.startswith("uverbs")]
     there = [name for name in names_in(folder) if name.startswith("uverbs")]
-    if not wanted and not there:
-        why = "the kernel creates the nodes with the first RDMA device"
-        remedy = f"load the adapter's driver, or create a software device (see below)\n{IN_CONTAINER}"
-        return [warn("/dev/infiniband", "no device node", reason=why, remedy=remedy)]
-    return [_node(folder / name, access) for name in sorted({*wanted, *there})] + [
-        _node(folder / "rdma_cm", access)
+    return [_node(folder / name, access, roots) for name in sorted({*wanted, *there})] + [
+        _node(folder / "rdma_cm", access, roots)
     ]
 
 
@@ -83,12 +102,13 @@ def check_device(
     return found
 
 
-def _node(path: Path, access: Access) -> Diagnosis:
+def _node(path: Path, access: Access, roots: Roots) -> Diagnosis:
     check = f"/dev/infiniband/{path.name}"
     if not path.exists():
         if path.name == "rdma_cm":
             why = "connections by address need it; connections by exchanged endpoints do not"
-            return warn(check, "missing", reason=why, remedy=f"sudo modprobe rdma_ucm\n{IN_CONTAINER}")
+            load = on_host("sudo modprobe rdma_ucm", roots)
+            return warn(check, "missing", reason=why, remedy=f"{load}\n{IN_CONTAINER}")
         why = "the kernel has the device, but /dev has no node for it"
         return error(
             check, "missing", reason=why, remedy=f"{IN_CONTAINER}\non the host: sudo udevadm trigger"

@@ -20,7 +20,8 @@ class Verdict(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was checked and what was found. Unless the verdict is OK, also the reason and how to fix it."""
+    """What was checked and what was found. Unless the verdict is OK, also how to fix it, and usually the
+    reason."""
 
     check: str
     verdict: Verdict
@@ -47,13 +48,14 @@ class Roots:
     dev: Path = Path("/dev")
     modules: Path = Path("/lib/modules")
     etc: Path = Path("/etc")
+    root: Path = Path("/")
 
 
 def ok(check: str, finding: str) -> Diagnosis:
     return Diagnosis(check, Verdict.OK, finding)
 
 
-def warn(check: str, finding: str, *, reason: str, remedy: str) -> Diagnosis:
+def warn(check: str, finding: str, *, reason: str = "", remedy: str) -> Diagnosis:
     return Diagnosis(check, Verdict.WARN, finding, reason, remedy)
 
 

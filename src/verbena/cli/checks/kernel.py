@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 
+from verbena.cli.checks.container import in_container, on_host
 from verbena.cli.checks.diagnosis import Diagnosis, Roots, error, names_in, ok, text_of, warn
 
 # The command that installs RDMA modules, by the ID in os-release. Debian's cloud kernels have no RDMA
@@ -17,6 +18,7 @@ KERNELS = {
     "fedora": "sudo dnf install kernel-modules kernel-modules-extra && sudo reboot",
 }
 ANY_KERNEL = "install the distribution's full kernel package (not a cloud or minimal one) and reboot"
+HOST_KERNEL = "on the host: install a kernel with RDMA modules; a container uses the kernel of its host"
 RDMA_TOOLS = {"debian": "sudo apt install iproute2", "fedora": "sudo dnf install iproute"}
 RDMA_TOOLS["ubuntu"] = RDMA_TOOLS["debian"]
 ANY_RDMA_TOOL = "install the package iproute2, which contains the tool"
@@ -68,8 +70,7 @@ def check_modules(roots: Roots) -> list[Diagnosis]:
 
 
 def check_software_device(roots: Roots, *, which: Callable[[str], str | None] = shutil.which) -> Diagnosis:
-    """Lists the software devices, or names the command that creates one. WARN only if none can be created and
-    the machine has no RDMA device at all."""
+    """Lists the software devices, or names the command that creates one, or why none can be created."""
     check = "software device"
     devices = roots.sys / "class/infiniband"
     kinds = tuple(kind for kind, _ in SOFTWARE.values())
@@ -77,31 +78,28 @@ def check_software_device(roots: Roots, *, which: Callable[[str], str | None] = 
     if made:
         on = [f"{name} on {text_of(devices / name / 'parent') or 'an interface'}" for name in made]
         return ok(check, ", ".join(on))
+    interface, words = software_device(roots, which=which)
+    return ok(check, f"none; to create one on {interface}: {words}" if interface else f"none: {words}")
 
+
+def software_device(roots: Roots, *, which: Callable[[str], str | None] = shutil.which) -> tuple[str, str]:
+    """Returns the interface for a software device and the command that creates it; ("", why) if none can be
+    created."""
     states = {module: module_state(module, roots) for module in SOFTWARE}
     near = [module for module, state in states.items() if state is not Module.ABSENT]
     interface = _interface(roots)
     if not near:
-        finding, remedy = (
-            f"cannot be created: {' and '.join(SOFTWARE)} are not in this kernel",
-            kernel_remedy(roots),
-        )
-    elif not which("rdma"):
-        finding = "cannot be created: the tool `rdma` is not installed"
-        remedy = _for_distribution(RDMA_TOOLS, ANY_RDMA_TOOL, roots)
-    elif not interface:
-        finding, remedy = (
-            "cannot be created: there is no network interface",
-            "sudo ip link add dummy0 type dummy",
-        )
-    else:
-        commands = " or ".join(_create_command(module, states[module], interface) for module in near)
-        return ok(check, f"none; to create one on {interface}: {commands}")
-    if names_in(devices):
-        return ok(check, finding)
-    return warn(
-        check, finding, reason="a software device provides RDMA without hardware, for tests", remedy=remedy
-    )
+        return "", f"{' and '.join(SOFTWARE)} are not in this kernel"
+    if not which("rdma"):
+        return "", f"the tool `rdma` is not installed ({rdma_tool_remedy(roots)})"
+    if not interface:
+        return "", "there is no network interface (sudo ip link add dummy0 type dummy)"
+    return interface, " or ".join(_create_command(module, states[module], interface) for module in near)
+
+
+def rdma_tool_remedy(roots: Roots) -> str:
+    """Returns the command that installs the tool `rdma`."""
+    return _for_distribution(RDMA_TOOLS, ANY_RDMA_TOOL, roots)
 
 
 def _create_command(module: str, state: Module, interface: str) -> str:
@@ -114,14 +112,16 @@ def _needed(name: str, use: str, roots: Roots, has_device: bool) -> Diagnosis:
     check, state = f"module {name}", module_state(name, roots)
     if state.usable:
         return ok(check, state.value)
-    remedy = f"sudo modprobe {name}" if state is Module.ON_DISK else kernel_remedy(roots)
+    remedy = on_host(f"sudo modprobe {name}", roots) if state is Module.ON_DISK else kernel_remedy(roots)
     if has_device and name == "ib_uverbs":
         return error(check, state.value, reason=f"an RDMA device exists and needs {use}", remedy=remedy)
     return warn(check, state.value, reason=f"hardware wires need {use}", remedy=remedy)
 
 
 def kernel_remedy(roots: Roots) -> str:
-    """Returns the command that installs a kernel with RDMA modules."""
+    """Returns the command that installs a kernel with RDMA modules. A container uses the host's kernel."""
+    if in_container(roots):
+        return HOST_KERNEL
     return _for_distribution(KERNELS, ANY_KERNEL, roots)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 
 from verbena.cli import text
+from verbena.cli.checks.container import in_container, on_host
 from verbena.cli.checks.diagnosis import Diagnosis, Roots, Verdict, explained, ok, text_of, warn
 from verbena.errors.values import proc_fields
 
@@ -115,12 +116,10 @@ def check_process_vm(roots: Roots) -> Diagnosis:
         return ok(check, finding)
     if scope in ("1", "2") and _capable(roots, CAP_SYS_PTRACE):
         return ok(check, f"{finding}, but this process has CAP_SYS_PTRACE")
-    # Scope 3 cannot be lowered until a reboot.
-    command = (
-        "sudo sysctl kernel.yama.ptrace_scope=0"
-        if scope != "3"
-        else "set kernel.yama.ptrace_scope=0 in /etc/sysctl.d and reboot"
-    )
+    command = on_host("sudo sysctl kernel.yama.ptrace_scope=0", roots)
+    if scope == "3":  # cannot be lowered while the kernel runs
+        command = on_host("set kernel.yama.ptrace_scope=0 in /etc/sysctl.d", roots)
+        command += "" if in_container(roots) else " and reboot"
     return explained(
         check,
         Verdict.WARN,

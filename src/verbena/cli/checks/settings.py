@@ -84,6 +84,9 @@ def _device(wanted: _DeviceKeys, fallback: str, providers: list[ProviderInfo]) -
     ]
     chosen = next((device for device in devices if wanted.device in ("auto", device.name)), None)
     names = ", ".join(device.name for device in devices) or "none"
+    if chosen is None and wanted.device == "auto" and not devices and fallback != "none":
+        yield ok(check, f"auto: there is no device, so sessions use the fallback {fallback}")
+        return
     if chosen is None:
         verdict = Verdict.ERROR if fallback == "none" else Verdict.WARN
         finding = f"{wanted.device} not found (devices: {names}); fallback: {fallback}"

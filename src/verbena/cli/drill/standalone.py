@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from verbena.cli import failover_drill, remote, text
+from verbena.cli.progress import Waiting
 from verbena.config.flags import given_flags, load_with_flags
 from verbena.errors import VerbenaError, setup_error
 from verbena.sync import Session, connect
@@ -126,6 +127,7 @@ def run(options: argparse.Namespace) -> int:
         with (
             connect(server.address, config=settings) as session,
             connect(server.address, config=settings) as asker,
+            Waiting("breaking the wire, and waiting until the session is back"),
         ):
             report = _drill(options, server, session, asker)
     finally:

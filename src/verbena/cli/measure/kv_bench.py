@@ -3,90 +3,52 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from verbena.cli import text
-from verbena.cli.measure.stats import Summary
-from verbena.cli.measure.stores import KEY, Load, Store, has_redis_server, redis_store, verbena_store
-from verbena.cli.progress import Progress
+from verbena.cli.help.parser import Parser
 
 EPILOG = """\
 examples:
   verbena kv bench                              start a Verbena store and redis-server, compare both
   verbena kv bench 127.0.0.1:6379 db2:6379      compare running servers with the first one
-  verbena kv bench --clients 1 --tests get,set,mget --size 1K
   verbena kv bench --pipeline 16 --seconds 5 --json
-
+"""
+NOTES = """\
 On running servers only keys with the prefix verbena-bench: are used, and removed afterwards. Each test
 alternates between the servers every tenth of a second, for --seconds each. P50, P99 and P99.9 measure the
 time from sending a batch (--pipeline requests) to its last reply.
 """
 
-ROUND_S = 0.1
 MAX_TARGETS = 8
-TEN_KEYS = [KEY] * 10
 
 
 @dataclass
 class Test:
-    """A kind of request. `words` builds its arguments for a given value."""
+    """A kind of request. `words` builds its arguments for a key and a value."""
 
-    words: Callable[[bytes], list[str | bytes]]
+    words: Callable[[str, bytes], list[str | bytes]]
     summary: str
 
 
 TESTS = {
-    "set": Test(lambda value: ["SET", KEY, value], "SET of random keys"),
-    "get": Test(lambda _: ["GET", KEY], "GET of random keys"),
-    "incr": Test(lambda _: ["INCR", f"{KEY}:n"], "INCR of random counters"),
-    "mget": Test(lambda _: ["MGET", *TEN_KEYS], "MGET of ten random keys"),
-    "ping": Test(lambda _: ["PING"], "PING, which touches no key"),
+    "set": Test(lambda key, value: ["SET", key, value], "SET of random keys"),
+    "get": Test(lambda key, _: ["GET", key], "GET of random keys"),
+    "incr": Test(lambda key, _: ["INCR", f"{key}:n"], "INCR of random counters"),
+    "mget": Test(lambda key, _: ["MGET", *[key] * 10], "MGET of ten random keys"),
+    "ping": Test(lambda *_: ["PING"], "PING, which touches no key"),
 }
 DEFAULT_TESTS = "set,get"
 
 
-@dataclass
-class Outcome:
-    """The result of one test on one server."""
-
-    test: str
-    store: str
-    samples: list[float] = field(default_factory=list)
-    rates: list[float] = field(default_factory=list)
-    requests: int = 0
-
-    @property
-    def rate(self) -> float:
-        ordered = sorted(self.rates)
-        return ordered[len(ordered) // 2]
-
-    def as_json(self) -> dict[str, Any]:
-        times = {
-            f"{name}_ns": value
-            for name, value in Summary.of(self.samples).as_json().items()
-            if name != "count"
-        }
-        return {
-            "test": self.test,
-            "server": self.store,
-            "requests": self.requests,
-            "per_second": self.rate,
-            **times,
-        }
-
-
-def add_parser(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(actions: argparse._SubParsersAction[Parser]) -> None:
     parser = actions.add_parser(
         "bench",
         help="benchmark servers that speak the Redis protocol",
         description="Runs the same load against several Redis-compatible servers in alternating rounds.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        notes=NOTES,
     )
     parser.add_argument(
         "servers",
@@ -95,142 +57,46 @@ def add_parser(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         type=_address,
         help="running servers (default: start a Verbena store and redis-server)",
     )
-    names = ", ".join(f"{name} ({test.summary})" for name, test in TESTS.items())
     parser.add_argument(
         "--tests",
         type=_tests,
         default=_tests(DEFAULT_TESTS),
-        help=f"a list of {names} (default: {DEFAULT_TESTS})",
-    )
-    parser.add_argument("--clients", type=_count(1, 10_000), default=50, help="connections (default: 50)")
-    parser.add_argument("--pipeline", type=_count(1, 10_000), default=1, help="pipeline depth (default: 1)")
-    parser.add_argument("--size", type=text.parse_size, default=32, help="value size in bytes (default: 32)")
-    parser.add_argument(
-        "--keys", type=_count(1, 100_000_000), default=100_000, help="number of keys (default: 100000)"
+        metavar="TESTS",
+        help=f"a list of {', '.join(TESTS)} (default: {DEFAULT_TESTS})",
     )
     parser.add_argument(
-        "--seconds", type=text.parse_seconds, default=2.0, help="time per test and server (default: 2)"
+        "--clients", metavar="N", type=_count(1, 10_000), default=50, help="connections (default: 50)"
     )
-    parser.add_argument("--requests", type=_count(1, 10**10), help="number of requests per test and server")
-    parser.add_argument("--password", default="", help="password of the user `default`")
+    parser.add_argument(
+        "--pipeline", metavar="N", type=_count(1, 10_000), default=1, help="pipeline depth (default: 1)"
+    )
+    parser.add_argument(
+        "--size", metavar="SIZE", type=text.parse_size, default=32, help="value size in bytes (default: 32)"
+    )
+    parser.add_argument(
+        "--keys",
+        metavar="N",
+        type=_count(1, 100_000_000),
+        default=100_000,
+        help="number of keys (default: 100000)",
+    )
+    parser.add_argument(
+        "--seconds",
+        metavar="S",
+        type=text.parse_seconds,
+        default=2.0,
+        help="time per test (default: 2)",
+    )
+    parser.add_argument("--requests", metavar="N", type=_count(1, 10**10), help="requests per test")
+    parser.add_argument("--password", metavar="PASSWORD", default="", help="password of the user `default`")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(action=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    with contextlib.ExitStack() as stack:
-        stores = [
-            Store(f"{host}:{port}", host, port, password=options.password) for host, port in options.servers
-        ]
-        if not stores:
-            stores = [stack.enter_context(verbena_store())]
-            if has_redis_server():
-                stores.append(stack.enter_context(redis_store()))
-        outcomes: list[Outcome] = []
-        try:
-            with Progress("kv bench") as progress:
-                for index, name in enumerate(options.tests):
+    from verbena.cli.measure import kv_load
 
-                    def show(fraction: float, index: int = index, name: str = name) -> None:
-                        progress.update((index + fraction) / len(options.tests), note=name)
-
-                    outcomes += _measure(name, stores, options, show)
-        finally:
-            if options.servers:
-                for store in stores:
-                    _clean(store, options)
-    if options.json:
-        print(
-            json.dumps({"options": _settings(options), "results": [o.as_json() for o in outcomes]}, indent=2)
-        )
-    else:
-        print(_report(options, outcomes, len(stores)))
-    return 0
-
-
-def _measure(
-    name: str, stores: list[Store], options: argparse.Namespace, progress: Callable[[float], None]
-) -> list[Outcome]:
-    value = b"x" * options.size
-    with contextlib.ExitStack() as stack:
-        if name in ("get", "mget"):  # these need existing keys
-            for store in stores:
-                depth = max(1, min(64, (1 << 20) // options.size))
-                with Load(store, "SET", KEY, value, keys=options.keys, depth=depth, in_order=True) as fill:
-                    fill.run(-(-options.keys // depth))
-        loads = [
-            stack.enter_context(
-                Load(
-                    store,
-                    *TESTS[name].words(value),
-                    keys=options.keys,
-                    clients=options.clients,
-                    depth=options.pipeline,
-                )
-            )
-            for store in stores
-        ]
-        outcomes = [Outcome(name, store.name) for store in stores]
-        counts = [_calibrate(load, options) for load in loads]
-        most = options.requests or float("inf")
-        start, budget = time.monotonic(), options.seconds * len(stores)
-        while (elapsed := time.monotonic() - start) < budget or not outcomes[0].rates:
-            progress(elapsed / budget)
-            for load, outcome, count in zip(loads, outcomes, counts, strict=True):
-                batches = int(min(count, -(-(most - outcome.requests) // options.pipeline)))
-                samples, result = load.run(batches)
-                outcome.samples += samples
-                outcome.rates.append(result.done / result.elapsed_ns * 1e9)
-                outcome.requests += result.done
-            if min(outcome.requests for outcome in outcomes) >= most:
-                break
-    return outcomes
-
-
-def _calibrate(load: Load, options: argparse.Namespace) -> int:
-    """Returns how many batches fill one round; also warms up."""
-    batches: int = options.clients
-    if options.requests:
-        wanted: int = options.requests // options.pipeline
-        return max(1, min(batches, wanted))
-    while True:
-        _, result = load.run(batches)
-        if result.elapsed_ns > ROUND_S * 1e9 / 4 or batches > 1 << 22:
-            return max(1, int(batches * ROUND_S * 1e9 / result.elapsed_ns))
-        batches *= 4
-
-
-def _clean(store: Store, options: argparse.Namespace) -> None:
-    store.remove_keys(options.keys, suffixes=("", ":n") if "incr" in options.tests else ("",))
-
-
-def _report(options: argparse.Namespace, outcomes: list[Outcome], servers: int) -> str:
-    head = f"{options.clients} clients, pipeline {options.pipeline}, "
-    head += f"values of {text.size(options.size)}, {options.keys:,} keys"
-    rows = [["test", "server", "requests/s", "P50", "P99", "P99.9", "ratio"]]
-    for index, outcome in enumerate(outcomes):
-        first = outcomes[index - index % servers]
-        summary = dict(Summary.of(outcome.samples).columns())
-        rows.append(
-            [
-                outcome.test,
-                outcome.store,
-                text.rate(outcome.rate),
-                *(text.duration(summary[name]) for name in ("p50", "p99", "p99.9")),
-                "" if outcome is first else f"{first.rate / outcome.rate:.2f}",
-            ]
-        )
-    lines = [head, "", text.table(rows)]
-    if servers > 1:
-        lines.append(
-            f"ratio: requests/s of {outcomes[0].store} relative to the other server; higher is better"
-        )
-    return "\n".join(lines)
-
-
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    names = ("clients", "pipeline", "size", "keys", "seconds", "requests")
-    return {name: getattr(options, name) for name in names}
+    return kv_load.run(options)
 
 
 def _address(argument: str) -> tuple[str, int]:
