@@ -79,7 +79,7 @@ def test_sighup_reopens_the_access_log(tmp_path: Path) -> None:
 
 
 def test_every_short_flag_exists() -> None:
-    shown = verbena("registry", "--help").stdout
+    shown = verbena("registry", "--help-all").stdout
     for flag in (
         "--rdma-enabled",
         "--rdma-listen-addr",
