@@ -20,7 +20,7 @@ def test_a_store_without_a_password_says_which_clients_it_refuses() -> None:
     """Only if other machines can reach it, and they need no password."""
     note = safety.store_note(["0.0.0.0"], open_to_all=True, protected=True)
     assert "only clients of this machine are accepted" in note
-    assert "VERBENA_KV_PASSWORD" in note
+    assert "kv.password_file" in note
     assert safety.store_note(["127.0.0.1", "::1"], open_to_all=True, protected=True) == ""
     assert safety.store_note(["0.0.0.0"], open_to_all=False, protected=True) == ""
 

@@ -18,6 +18,7 @@ from verbena.transport.direct import DirectListener
 from verbena.transport.handshake.authority import Authority
 from verbena.transport.handshake.tls import client_context
 from verbena.transport.observe.metrics import prometheus
+from verbena.transport.observe.metrics.table import METRICS
 
 SECRET = "correct horse battery staple"
 
@@ -70,7 +71,7 @@ async def test_the_metrics_page_shows_what_the_wire_counts(tls):
             stranger.sendto(b"nonsense", ("127.0.0.1", int(offer.address.rpartition(":")[2])))
         wire = next(wire for wire in listener.node.wires if wire.name == "quic")
         await asyncio.to_thread(wait_until, lambda: wire.context.counts["garbage"] == 1, "it to be counted")
-        page = prometheus.render(listener.node.snapshot()).splitlines()
+        page = prometheus.render(METRICS, listener.node.snapshot()).splitlines()
         assert 'verbena_wire_connections{state="established",wire="quic"} 1' in page
         assert 'verbena_wire_connections{state="half_open",wire="quic"} 0' in page
         assert 'verbena_wire_events_total{event="handshakes",wire="quic"} 1' in page

@@ -114,7 +114,7 @@ result = asyncio.run(use())
         before, done, at_once, another, closed, again = run_as(BODY + body, rule=rule, **where)
         assert (before, done) == ("v", ["OK"])
         for refused in (at_once, another):
-            assert refused.startswith(("RejectedCommand NOAUTH", "ClosedError", "BrokenLinkError")), refused
+            assert refused.startswith(("CommandError NOAUTH", "ClosedError", "BrokenLinkError")), refused
         assert closed
         assert " credentials " in again
         assert own.execute("GET", "k") == b"v"
