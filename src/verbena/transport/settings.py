@@ -38,7 +38,7 @@ class Settings:
 
     max_send_size: int = 4 << 20
     num_memory_regions: int = 16
-    fragment_bytes: int = 1 << 20  # of a bulk transfer; each fragment costs a round trip
+    fragment_bytes: int = 512 << 10  # of a bulk transfer; each fragment costs a round trip
     max_message_size: int = 64 << 20
     max_connections: int = 1000
     max_calls: int = 1024

@@ -200,22 +200,24 @@ class Put final : public Transfer {
   uint32_t last_local_sums_ = 0;  // value of to_sum_ at the last attempt to let the wire do it
 };
 
-// A fragment is a READ and, in parallel, a request for the peer's checksum.
+// A fragment is a request for the peer's checksum and, in parallel, a READ. The request comes first: a wire
+// that copies when the READ is posted copies while the peer computes.
 class Get final : public Transfer {
   using Transfer::Transfer;
 
   bool begin(Fragment& fragment) override {
     if (!session_.may_stream()) return false;
-    fragment.read = session_.operate(Opcode::read, target_.region, target_.offset + fragment.offset,
-                                     at(fragment), fragment.length, &memory_);
-    if (!fragment.read) return false;
     const RangeRequest request = range(fragment);
     fragment.check = session_.call(method::checksum, std::as_bytes(std::span(&request, 1)));
-    return fragment.check != nullptr;
+    if (!fragment.check) return false;
+    fragment.read = session_.operate(Opcode::read, target_.region, target_.offset + fragment.offset,
+                                     at(fragment), fragment.length, &memory_, true);
+    return fragment.read != nullptr;  // null: the session has ended, which advance() reports
   }
 
   bool is_right(const Fragment& fragment, uint32_t answer) override {
-    return crc32c(0, at(fragment), fragment.length) == answer;
+    const std::optional<uint32_t>& copied = fragment.read->crc32c;
+    return (copied ? *copied : crc32c(0, at(fragment), fragment.length)) == answer;
   }
 };
 

@@ -22,8 +22,9 @@ struct Operation {
   std::atomic<bool> finished{false};  // set last: the waiter may then read the rest without the lock
   Outcome outcome = Outcome::ok;
   Status status = Status::success;
-  std::vector<std::byte> result;  // keeps its capacity between uses
-  Bytes long_result;              // set instead of `result` for a payload that was pulled
+  std::vector<std::byte> result;   // keeps its capacity between uses
+  Bytes long_result;               // set instead of `result` for a payload that was pulled
+  std::optional<uint32_t> crc32c;  // of the bytes of a READ that asked for it, if the wire summed them
 
   std::span<const std::byte> answer() const {
     return long_result.span().empty() ? std::span<const std::byte>(result) : long_result.span();
@@ -55,6 +56,7 @@ struct Operation {
   Registration* registration = nullptr;  // null: through `bounce`, READs into `local` or `result`
   MessageBuffer* bounce = nullptr;
   uint64_t position = 0;
+  bool is_summed = false;    // asks for crc32c
   bool once = false;         // not repeated on another link
   bool was_refused = false;  // the peer refused its access once
 };
@@ -90,6 +92,8 @@ class OperationTable {
     operation.requests = 1;
     operation.registration = nullptr;
     operation.bounce = nullptr;
+    operation.crc32c.reset();
+    operation.is_summed = false;
     operation.once = false;
     operation.was_refused = false;
     free_.push_back(&operation);

@@ -116,8 +116,9 @@ class Session {
 
   // READ or WRITE of a region of the peer. Without a registration the bytes pass through a message buffer:
   // a WRITE's `local` may be reused at once; a READ fills `local` at its end (null: they are the answer).
+  // `is_summed`: sets Operation::crc32c if the wire can compute it while it copies.
   Operation* operate(Opcode opcode, uint64_t region, uint64_t offset, std::byte* local, uint32_t length,
-                     Registration* registration);
+                     Registration* registration, bool is_summed = false);
   // READs or WRITEs that complete as one operation with the last of them. Unlike those of operate() they are
   // not repeated on another link, but fail. Null: there is no link or no room now, a region is not known yet
   // and is being resolved, or a piece is not allowed. Throws if the wire cannot register the memory.

@@ -44,7 +44,7 @@ uint32_t Session::buffer_bytes() const {
 }
 
 Operation* Session::operate(Opcode opcode, uint64_t region, uint64_t offset, std::byte* local,
-                            uint32_t length, Registration* registration) {
+                            uint32_t length, Registration* registration, bool is_summed) {
   if (over_) return nullptr;
   Operation& operation = node_.operations().begin(*this);
   operation.started_ns = now_ns();
@@ -54,6 +54,7 @@ Operation* Session::operate(Opcode opcode, uint64_t region, uint64_t offset, std
   operation.local = local;
   operation.length = length;
   operation.registration = registration;
+  operation.is_summed = is_summed;
   queue_operation(operation);
   if (passes_through_buffer(operation) && !operation.bounce &&
       !operation.finished.load(std::memory_order_relaxed)) {
@@ -192,6 +193,7 @@ bool Session::post_operation(Operation& operation) {
     }
   }
   posted_.push_back(&operation);
+  operation.crc32c.reset();  // that of a former link's attempt
   const bool is_empty = operation.length == 0;
   operation.position = link_->position() + 1;
   const PostError error = link_->post({.id = request_id(RequestTag::operation, operation.index),
@@ -199,7 +201,8 @@ bool Session::post_operation(Operation& operation) {
                                        .flags = send_flag::signaled,
                                        .rkey = operation.rkey,
                                        .remote_addr = operation.remote_addr,
-                                       .local = std::span(&piece, is_empty ? 0 : 1)});
+                                       .local = std::span(&piece, is_empty ? 0 : 1),
+                                       .crc32c = operation.is_summed ? &operation.crc32c : nullptr});
   if (error == PostError::unsupported_opcode || error == PostError::message_too_long ||
       error == PostError::invalid) {
     finish_operation(operation, Status::loc_qp_op_err);
