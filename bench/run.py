@@ -40,6 +40,7 @@ QUESTIONS = {
     "quic": ("wires.quic",),
     "sessions": ("transport.sessions",),
     "scale": ("transport.scale",),
+    "peers": ("transport.peers",),  # NIXL and Mooncake, if BENCH_PEERS_PYTHON has them
     "fallback": ("transport.fallback",),
     "far-memory": ("far_memory",),
     "migration": ("kv.migration",),
@@ -76,6 +77,12 @@ shared memory; beside iwarp, over its `tcp` on loopback.
 The bare TCP socket of the iwarp figures is in TCP_NODELAY; its ping-pong spins on recv(2), its stream makes
 blocking calls of 1 MiB. The transfers beside it sleep on their completion queue, too, and keep four requests
 in flight. CPU seconds are those of both processes, in and out of the kernel.
+
+One-sided transfers beside NIXL and Mooncake are blocking calls from Python, one at a time. Each system reuses
+a buffer at either end; NIXL prepares its requests once and has no progress thread, because both ends poll.
+Verbena's local buffer is a numpy array, the target's is from `node.allocate`. All have the bytes in place at
+the end of a WRITE; only Verbena verifies those of long transfers, by CRC32C. In the ratio of speeds the best
+peer counts. `BENCH_PEERS_PYTHON` names the interpreter of the peers.
 """,
     "bench-kv": """\
 `verbena serve` and the distribution's redis-server, both with their defaults, in memory only, on loopback of
