@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -16,6 +17,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = {path: commands.blocks(path) for path in PAGES}
 RUN = [path for path in PAGES if commands.has_commands(BLOCKS[path])]
 TARGETS = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+# Pages of programs: each program is short, is run, and prints the text block that follows its command.
+PROGRAMS = sorted((ROOT / "docs/guide/programs").glob("*.md"))
+MAX_LINES = 25
 EXTRAS = set(re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE))
 
 
@@ -33,6 +37,34 @@ def test_the_commands_of_a_page_work(path: Path, tmp_path: Path) -> None:
     done = commands.run(BLOCKS[path], tmp_path, timeout_s=140)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     assert done.stdout.count(f"{name(path)}:") >= 1
+    if path in PROGRAMS:
+        for command, expected in shown_outputs(BLOCKS[path]):
+            assert printed_by(command, done.stdout) == expected.text
+
+
+def shown_outputs(found: list[commands.Block]) -> list[tuple[commands.Block, commands.Block]]:
+    """Returns the blocks of one command that a text block follows, with that block."""
+    return [
+        (command, expected)
+        for command, expected in itertools.pairwise(found)
+        if (command.language, expected.language, len(command.commands)) == ("sh", "text", 1)
+    ]
+
+
+def printed_by(block: commands.Block, stdout: str) -> str:
+    """Returns what the command of a block printed: the lines until the next command."""
+    _, _, rest = stdout.partition(f"{block.page}:{block.line}: {block.commands[0]}\n")
+    return re.split(rf"^{re.escape(block.page)}:\d+: ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=name)
+def test_the_programs_of_a_page_are_short_and_their_output_is_shown(path: Path) -> None:
+    """Each Python block is a file that the page runs, and the page shows what it prints."""
+    checked = shown_outputs(BLOCKS[path])
+    programs = [block for block in BLOCKS[path] if block.language == "python" and not block.not_run]
+    assert {f"python {program.file}" for program in programs} <= {run.commands[0] for run, _ in checked}
+    assert all(len(program.text.splitlines()) <= MAX_LINES for program in programs)
+    assert len(checked) == sum(block.language == "text" for block in BLOCKS[path])
 
 
 def test_commands_that_are_not_run_have_a_reason() -> None:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PLACES = (
     "README.md",
     "Dockerfile*",
-    "docs/guide/*.md",
+    "docs/guide/**/*.md",
     "docs/*.md",
     "deploy/**/*",
     "examples/*",
