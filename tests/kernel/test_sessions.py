@@ -112,8 +112,9 @@ async def test_the_device_takes_over_from_tcp_before_tcp_is_given_up():
 
 @pytest.mark.parametrize("traffic", ["busy", "idle"])
 async def test_calls_go_on_by_tcp_within_five_seconds_of_a_total_loss(cable, traffic):
-    """Nothing crosses the cable and no end is told. With default settings, calls work on the fallback within
-    5 s, also if the session is idle at first; when the cable works again, the session returns to it."""
+    """Nothing crosses the cable, and neither end gets an event. With default settings, calls work on the
+    fallback within 5 s, also if the session is idle at first; when the cable works again, the session
+    returns to it."""
     near, far = (
         replace(
             Settings(secret=SECRET.encode(), recv_buffer_pool_size=256, wires=("ibv", "iwarp")),

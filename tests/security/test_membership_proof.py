@@ -152,7 +152,7 @@ def test_a_changed_or_cut_message_proves_nothing(which: int, at: int, bit: int, 
 
 
 class Session(Bound):
-    """Sessions are told apart by identity."""
+    """Compares and hashes by identity, as a real session."""
 
     __hash__ = object.__hash__
 

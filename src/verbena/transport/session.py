@@ -341,27 +341,22 @@ class Session(AsyncClosing):
         what: tuple[Any, ...],
         timeout_s: float | None,
     ) -> bytes:
-        """Starts an operation and waits for its completion. If there are too many, retries until one fits."""
+        """Starts an operation and waits for its completion. If there are too many, retries until one fits.
+        The timeout covers both."""
         events = self.node._events()
         token, future = events.expect()
+        timer = None if timeout_s is None else events.loop.call_later(timeout_s, _expire, future)
+        name = 0
         try:
-            name = start(*what, events.queue, token)
-            while not name:
+            while not (name := start(*what, events.queue, token)):
                 self._raise_if_ended(operation)
                 await asyncio.sleep(_ROOM_RETRY_S)
-                name = start(*what, events.queue, token)
-        except BaseException:
-            events.forget(token)
-            raise
-        events.start_polling()
-        timer = None
-        if timeout_s is not None:
-            timer = events.loop.call_later(timeout_s, _expire, future)
-        try:
+                if future.done():
+                    break
+            events.start_polling()
             end = await future
-        except asyncio.CancelledError:
-            events.forget(token)
-            self._native.cancel(name)
+        except BaseException:
+            self._abandon(events, token, name)
             raise
         finally:
             if timer is not None:
@@ -369,12 +364,15 @@ class Session(AsyncClosing):
         if type(end) is bytes:
             return end
         if end is None:
-            events.forget(token)
-            self._native.cancel(name)
-            raise setup_error(
-                "call_timeout", operation=operation, peer=self.peer, detail=f"no answer within {timeout_s} s"
-            )
+            self._abandon(events, token, name)
+            detail = f"no answer within {timeout_s} s" if name else f"no room for it within {timeout_s} s"
+            raise setup_error("call_timeout", operation=operation, peer=self.peer, detail=detail)
         raise self._error(operation, *end)
+
+    def _abandon(self, events: LoopEvents, token: int, name: int) -> None:
+        events.forget(token)
+        if name:
+            self._native.cancel(name)
 
     def _error(self, operation: str, outcome: int, status: int, detail: bytes) -> VerbenaError:
         if outcome == Outcome.SESSION_FAILED:

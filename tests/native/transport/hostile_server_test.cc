@@ -26,7 +26,7 @@ constexpr uint64_t kKey = 4711;
 constexpr size_t kRegion = 4096, kBuffer = 64 << 10;
 constexpr std::byte kGuard{0x5a};
 
-// Answers as it is told; with the key of a real, short region if `lends`.
+// Replies with `answer`; with the key of a real, short region if `lends`.
 class LyingHandler final : public Handler {
  public:
   void handle(const Request& request) override {

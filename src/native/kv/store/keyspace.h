@@ -218,7 +218,7 @@ class Keyspace {
   }
   // For changes that must not fail halfway: prepare(), then change the key, then record(), which does not
   // throw if prepare() was called for this effect. prepare() makes room in the log, marks the watchers and
-  // calls the observers; if the change does not happen, they were called in vain, which does no harm.
+  // calls the observers: a call for a change that does not happen is harmless.
   void prepare(Database& database, std::string_view key, Arguments effect) {
     if (journal_) reserve_log(effect);
     if (!watched_.empty() || !observers_.empty()) [[unlikely]]

@@ -42,7 +42,9 @@ class Progressor {
 
 class SoftCompletionQueue : public CompletionQueue {
  public:
-  explicit SoftCompletionQueue(uint32_t depth) : depth_(depth), ring_(std::min(depth, kInitialEntries)) {}
+  explicit SoftCompletionQueue(uint32_t depth) : depth_(depth), ring_(std::min(depth, kInitialEntries)) {
+    event_.fileno();  // throws here rather than when a thread is about to sleep
+  }
 
   size_t poll(std::span<Completion> out) override;
   void arm(bool solicited_only) override;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import math
 import random
 import ssl
@@ -193,7 +192,8 @@ class Dialer:
 
     async def _hello(self) -> Agreement:
         """A peer that hangs up before it answers has too many handshakes at the moment: tries again."""
-        for attempt in itertools.count():
+        attempt = 0
+        while True:
             reader, writer = await self._open_control()
             hello = self._make_hello("open", writer)
             try:
@@ -202,7 +202,7 @@ class Dialer:
                 if hello.answered or attempt == _HANG_UPS:
                     raise
             await asyncio.sleep(_HANG_UP_DELAY_S * 2**attempt * random.uniform(0.5, 1.5))
-        raise AssertionError("unreachable")
+            attempt += 1
 
     async def _probe(self, until: float) -> int | None:
         """Returns the peer's boot epoch; None if it does not respond in time."""
